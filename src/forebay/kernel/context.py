@@ -1,0 +1,123 @@
+"""The one explicit context that travels with a request; no stage reads a global."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import msgspec
+
+from forebay.kernel.clock import Clock, Deadline
+
+Priority = Literal["low", "normal", "high"]
+StageOutcome = Literal["ok", "error", "timeout", "cancelled", "skipped"]
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """Who is asking, after keys and narrowing headers have been applied.
+
+    ``groups`` None means all rights (no keys configured, loopback). ``knowledge`` None means
+    every knowledge base.
+    """
+
+    tenant: str = "default"
+    key_id: str = "anonymous"
+    user: str | None = None
+    groups: frozenset[str] | None = None
+    knowledge: frozenset[str] | None = None
+    default_kb: str | None = None
+    admin: bool = False
+    priority: Priority = "normal"
+
+    def may_read(self, kb: str) -> bool:
+        """Whether this principal may know that ``kb`` exists."""
+        return self.knowledge is None or kb in self.knowledge
+
+
+class StageRecord(msgspec.Struct):
+    """How long one stage waited and worked, in seconds on the request's clock."""
+
+    name: str
+    started_at: float
+    waited_s: float = 0.0
+    worked_s: float = 0.0
+    outcome: StageOutcome = "ok"
+    attributes: dict[str, str | int | float | bool] = {}
+
+
+class Degradation(msgspec.Struct, frozen=True):
+    """One step down that was taken, and why; shown in answer, header, metric, trace and log."""
+
+    stage: str
+    rung: str
+    reason: str
+
+
+class RequestContext:
+    """Everything a stage may know about the request it works for.
+
+    Mutable on purpose in three places only: ``stages``, ``degradations`` and ``kb_version``
+    (pinned once by retrieval).
+    """
+
+    __slots__ = (
+        "cache",
+        "clock",
+        "deadline",
+        "degradations",
+        "kb_version",
+        "no_cache",
+        "principal",
+        "request_id",
+        "rung",
+        "stages",
+        "started_at",
+        "traceparent",
+    )
+
+    def __init__(
+        self,
+        *,
+        request_id: str,
+        principal: Principal,
+        deadline: Deadline,
+        clock: Clock,
+        traceparent: str | None = None,
+        no_cache: bool = False,
+    ) -> None:
+        self.request_id = request_id
+        self.principal = principal
+        self.deadline = deadline
+        self.clock = clock
+        self.traceparent = traceparent
+        self.no_cache = no_cache
+        self.started_at = clock.now()
+        self.stages: list[StageRecord] = []
+        self.degradations: list[Degradation] = []
+        self.kb_version: int | None = None
+        self.rung: str | None = None
+        self.cache: dict[str, str] = {"embedding": "off", "retrieval": "off", "answer": "off"}
+
+    @contextmanager
+    def stage(self, name: str, *, waited_s: float = 0.0) -> Iterator[StageRecord]:
+        """Record a stage: its working time and its outcome, also when it raises."""
+        record = StageRecord(name, self.clock.now(), waited_s=waited_s, attributes={})
+        self.stages.append(record)
+        try:
+            yield record
+        except TimeoutError:
+            record.outcome = "timeout"
+            raise
+        except Exception:
+            record.outcome = "error"
+            raise
+        except BaseException:
+            record.outcome = "cancelled"
+            raise
+        finally:
+            record.worked_s = self.clock.now() - record.started_at
+
+    def degrade(self, stage: str, rung: str, reason: str) -> None:
+        """Note a step down the ladder."""
+        self.degradations.append(Degradation(stage, rung, reason))

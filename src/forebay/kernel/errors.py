@@ -1,0 +1,169 @@
+"""The one error tree; adapters translate foreign errors into it once, with ``from``.
+
+The gateway alone turns these into HTTP statuses (``forebay.gateway.errors``).
+"""
+
+from __future__ import annotations
+
+
+class ForebayError(Exception):
+    """Root of every error Forebay raises on purpose.
+
+    ``message`` is one sentence a user may read: no path, no secret, no stack. ``param`` names
+    the request field or setting at fault; ``code`` is the stable machine word.
+    """
+
+    code = "internal_error"
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        if code is not None:
+            self.code = code
+
+
+class InvalidRequest(ForebayError):
+    """The caller sent something that can never work as it stands."""
+
+    code = "invalid_request"
+
+
+class PayloadTooLarge(InvalidRequest):
+    """The body or document is over the configured byte bound."""
+
+    code = "payload_too_large"
+
+
+class ContextTooLong(InvalidRequest):
+    """The input can never fit the model's window (400, never 429)."""
+
+    code = "context_length_exceeded"
+
+
+class UnsupportedDocument(InvalidRequest):
+    """The bytes are not a document that can be indexed; the message says what to do."""
+
+    code = "unsupported_document"
+
+
+class Unauthenticated(ForebayError):
+    """No key, or a key nobody granted."""
+
+    code = "invalid_api_key"
+
+
+class PermissionDenied(ForebayError):
+    """A known key asked for something its grant does not include."""
+
+    code = "permission_denied"
+
+
+class NotFound(ForebayError):
+    """The thing does not exist, or the caller may not know that it does."""
+
+    code = "not_found"
+
+
+class ModelNotFound(NotFound):
+    """Unknown ``forebay/…`` model, or one this tenant may not read: indistinguishable."""
+
+    code = "model_not_found"
+
+
+class Gone(NotFound):
+    """The thing existed and was removed."""
+
+    code = "gone"
+
+
+class Conflict(ForebayError):
+    """The state of the store forbids this now (another writer, another embedder)."""
+
+    code = "conflict"
+
+
+class RateLimited(ForebayError):
+    """A tenant's own limit (429); ``retry_after_s`` is honest."""
+
+    code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, *, retry_after_s: float, code: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.retry_after_s = retry_after_s
+
+
+class Overloaded(ForebayError):
+    """The system's limit (503); ``retry_after_s`` is honest."""
+
+    code = "overloaded"
+
+    def __init__(
+        self, message: str, *, retry_after_s: float = 1.0, code: str | None = None
+    ) -> None:
+        super().__init__(message, code=code)
+        self.retry_after_s = retry_after_s
+
+
+class Unavailable(Overloaded):
+    """A part the request needs is not there now (starting, draining, disk full, backend gone)."""
+
+    code = "unavailable"
+
+
+class DeadlineExceeded(ForebayError):
+    """The request's deadline passed before the work was done."""
+
+    code = "deadline_exceeded"
+
+
+class EngineError(ForebayError):
+    """A generation, embedding or rerank backend failed or answered nonsense."""
+
+    code = "engine_error"
+
+
+class EngineRefused(EngineError):
+    """The backend refused the request itself (its 4xx); ``status`` is what it answered."""
+
+    code = "engine_refused"
+
+    def __init__(self, message: str, *, status: int, code: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.status = status
+
+
+class ReembedNeeded(Conflict):
+    """The index was built by another embedder; search goes lexical until re-embedding ends."""
+
+    code = "reembed_needed"
+
+
+class StoreError(ForebayError):
+    """The store could not do what was asked; nothing was half-written."""
+
+    code = "store_error"
+
+
+class StoreBusy(StoreError):
+    """Another process is the writer of this folder."""
+
+    code = "store_busy"
+
+
+class StoreFull(StoreError):
+    """The disk refused the commit; the last commit stands and serving goes on."""
+
+    code = "store_full"
+
+
+class StoreTooNew(StoreError):
+    """The folder was written by a newer Forebay."""
+
+    code = "store_too_new"
+
+
+class ConfigError(ForebayError):
+    """A setting is unknown, mistyped or contradictory; the message names key and remedy."""
+
+    code = "config_error"

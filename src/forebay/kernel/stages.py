@@ -1,0 +1,195 @@
+"""Stage protocols: at most three methods each; a policy that wraps a stage keeps its protocol."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from forebay.kernel.context import RequestContext
+from forebay.kernel.documents import (
+    ChangeSet,
+    ChunkDraft,
+    ChunkRow,
+    Extracted,
+    Hit,
+    Vectors,
+)
+
+FilterValue = str | Sequence[str]
+"""A field must equal the value, or any of the values."""
+
+
+class SearchRequest(msgspec.Struct, frozen=True):
+    """A question for one knowledge base.
+
+    ``filter`` keys: ``document_id``, ``source``, ``title``, ``language``, ``tags``,
+    ``media_type`` or any metadata key; all keys must hold. Group rights are not part of it:
+    they come from the context's principal and apply inside every leg.
+    """
+
+    kb: str
+    query: str
+    top_k: int = 5
+    filter: Mapping[str, str | tuple[str, ...]] = {}
+
+
+class SearchResult(msgspec.Struct, frozen=True):
+    """Hits, best first, with the rung that produced them and the version they belong to."""
+
+    hits: tuple[Hit, ...]
+    rung: str
+    kb_version: int
+
+
+class EmbedderSpec(msgspec.Struct, frozen=True):
+    """What identifies an embedder: two with the same fingerprint give the same vectors."""
+
+    name: str
+    fingerprint: str
+    dimensions: int
+    max_tokens: int
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One chat message, text only (parts of a multi-part message are joined at the edge)."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+
+
+class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Output-affecting request fields; None means the caller did not send the field."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    stop: tuple[str, ...] | None = None
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    response_format: Mapping[str, object] | None = None
+
+
+class GenerationRequest(msgspec.Struct, frozen=True):
+    """A built prompt and what it was built from.
+
+    ``messages`` is the finished prompt; ``passages`` are the hits in citation order (passage
+    ``i`` is cited as ``[i + 1]``); ``question`` is the standalone question, ``language`` its
+    language (``zh`` or ``en``).
+    """
+
+    question: str
+    language: str
+    messages: tuple[Message, ...]
+    passages: tuple[Hit, ...]
+    sampling: Sampling
+    max_output_tokens: int
+    prompt_tokens: int
+
+
+FinishReason = Literal["stop", "length"]
+
+
+class TextDelta(msgspec.Struct, frozen=True, gc=False):
+    """A piece of generated text, as it arrived."""
+
+    text: str
+
+
+class Finished(msgspec.Struct, frozen=True, gc=False):
+    """The end of a generation; a stream that ends without it was cut.
+
+    ``prompt_tokens`` and ``completion_tokens`` are the engine's own count where it gives one,
+    else this side's count. ``refused`` says the generator found no support in the passages.
+    """
+
+    reason: FinishReason
+    prompt_tokens: int
+    completion_tokens: int
+    model: str
+    refused: bool = False
+
+
+class Retriever(Protocol):
+    """Finds chunks for a query's text; embeds inside."""
+
+    async def retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
+        """Return at most ``top_k`` hits the principal may read, best first."""
+        ...
+
+
+class Reranker(Protocol):
+    """Orders candidates against a query."""
+
+    async def rerank(
+        self, ctx: RequestContext, query: str, texts: Sequence[str]
+    ) -> Sequence[float]:
+        """Return one relevance in 0..1 per text, in the order given."""
+        ...
+
+
+class Embedder(Protocol):
+    """Turns texts into unit vectors."""
+
+    @property
+    def spec(self) -> EmbedderSpec:
+        """Identity, size and input limit."""
+        ...
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["query", "passage", "raw"]
+    ) -> Vectors:
+        """Return one L2-normalised vector per text (``ids`` are 0..n-1); long texts are cut."""
+        ...
+
+
+class TokenCounter(Protocol):
+    """Counts tokens as one model counts them."""
+
+    def count(self, text: str) -> int:
+        """Tokens in ``text``, special tokens not included; bounded time for any input."""
+        ...
+
+
+class Generator(Protocol):
+    """Writes an answer."""
+
+    def generate(
+        self, ctx: RequestContext, request: GenerationRequest
+    ) -> AsyncIterator[TextDelta | Finished]:
+        """Yield text as it comes, then exactly one ``Finished``; closing the iterator cancels."""
+        ...
+
+
+class Parser(Protocol):
+    """Turns bytes into text and structure."""
+
+    def parse(self, data: bytes, *, name: str, media_type: str | None = None) -> Extracted:
+        """Return the text of ``data``; raise ``UnsupportedDocument`` with an actionable reason."""
+        ...
+
+
+class Chunker(Protocol):
+    """Cuts an extracted text into chunks."""
+
+    def chunk(self, extracted: Extracted) -> tuple[ChunkDraft, ...]:
+        """Return chunks in order; ``extracted.text[c.start:c.end] == c.text`` for each."""
+        ...
+
+
+class IndexFeed(Protocol):
+    """What an index needs of the record; every call sees one committed state."""
+
+    def changes(self, kb: str, since: int) -> ChangeSet:
+        """Return what happened after version ``since`` (0: everything that lives now)."""
+        ...
+
+    def rows(self, kb: str, chunk_ids: Sequence[int]) -> Sequence[ChunkRow]:
+        """Return the rows that still exist, in the order asked."""
+        ...
+
+    def vectors(self, kb: str, chunk_ids: Sequence[int]) -> Vectors:
+        """Return the vectors that exist among ``chunk_ids``, in the order asked."""
+        ...
