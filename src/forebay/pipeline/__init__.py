@@ -1,0 +1,1 @@
+"""The two lives of the service: ``answer`` and ``ingest``, plain async Python, top to bottom."""

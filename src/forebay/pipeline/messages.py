@@ -1,0 +1,158 @@
+"""What the pipeline takes and gives: requests, streamed answer events, changes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Literal, Protocol
+
+import msgspec
+
+from forebay.kernel.context import Degradation, RequestContext
+from forebay.kernel.documents import CommitReceipt, DocumentInfo, KbInfo
+from forebay.kernel.stages import (
+    FinishReason,
+    Message,
+    Sampling,
+    SearchRequest,
+    SearchResult,
+)
+
+
+class AnswerRequest(msgspec.Struct, frozen=True):
+    """A conversation to answer from one knowledge base; the last message is the question."""
+
+    kb: str
+    messages: tuple[Message, ...]
+    sampling: Sampling = Sampling()
+    top_k: int = 5
+    filter: Mapping[str, str | tuple[str, ...]] = {}
+
+
+class Citation(msgspec.Struct, frozen=True):
+    """One source of an answer; ``index`` is the ``[n]`` in the text, 1-based.
+
+    ``start`` and ``end`` are character offsets into the document's extracted text.
+    """
+
+    index: int
+    document_id: str
+    chunk_id: str
+    title: str
+    source: str
+    text: str
+    score: float
+    start: int
+    end: int
+    page: int | None = None
+    heading_path: tuple[str, ...] = ()
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens charged, counted by the engine where it says so, else by this side."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class AnswerDelta(msgspec.Struct, frozen=True, gc=False):
+    """Answer text, citation markers already clean."""
+
+    text: str
+
+
+class AnswerEnd(msgspec.Struct, frozen=True):
+    """What is known when the last text has been sent.
+
+    ``invalid_citations`` counts markers that pointed nowhere and were dropped. ``refused``
+    says that no passage supports an answer.
+    """
+
+    finish_reason: FinishReason
+    citations: tuple[Citation, ...]
+    usage: Usage
+    model: str
+    rung: str
+    kb_version: int
+    refused: bool = False
+    invalid_citations: int = 0
+    degradations: tuple[Degradation, ...] = ()
+
+
+class Answering(Protocol):
+    """The answering life."""
+
+    async def search(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
+        """Retrieve (and rerank) without generating."""
+        ...
+
+    def answer(
+        self, ctx: RequestContext, request: AnswerRequest
+    ) -> AsyncIterator[AnswerDelta | AnswerEnd]:
+        """Yield deltas, then one ``AnswerEnd``; closing the iterator frees everything."""
+        ...
+
+
+class Upload(msgspec.Struct, frozen=True):
+    """A document's bytes and what the caller says of them.
+
+    ``name`` guides format detection (file name or id). ``groups`` and ``tags`` None keep what
+    the document itself declares (front matter).
+    """
+
+    document_id: str
+    data: bytes
+    name: str
+    media_type: str | None = None
+    title: str | None = None
+    source: str | None = None
+    language: str | None = None
+    tags: tuple[str, ...] | None = None
+    groups: tuple[str, ...] | None = None
+    metadata: Mapping[str, str] = {}
+
+
+WaitFor = Literal["committed", "embedded"]
+
+
+class DocumentPage(msgspec.Struct, frozen=True):
+    """A page of documents in id order; ``next_after`` None means the last page."""
+
+    documents: tuple[DocumentInfo, ...]
+    next_after: str | None
+
+
+class Knowledge(Protocol):
+    """Reading and changing knowledge bases; rights are the gateway's to check by kb name.
+
+    Group rights inside a kb are checked here against ``ctx.principal``.
+    """
+
+    async def put(
+        self, ctx: RequestContext, kb: str, upload: Upload, *, wait: WaitFor = "committed"
+    ) -> CommitReceipt:
+        """Add or replace one document; returns once record and lexical index have it."""
+        ...
+
+    async def delete(self, ctx: RequestContext, kb: str, document_id: str) -> CommitReceipt:
+        """Remove one document; ``NotFound`` when there is none."""
+        ...
+
+    async def document(
+        self, ctx: RequestContext, kb: str, document_id: str
+    ) -> tuple[DocumentInfo, str]:
+        """One document and its extracted text; ``NotFound`` also when its groups forbid it."""
+        ...
+
+    async def documents(
+        self, ctx: RequestContext, kb: str, *, after: str | None = None, limit: int = 100
+    ) -> DocumentPage:
+        """A page of the documents the principal may read."""
+        ...
+
+    async def kbs(self) -> tuple[KbInfo, ...]:
+        """Every knowledge base of the store."""
+        ...
+
+    async def kb(self, name: str) -> KbInfo:
+        """One knowledge base; ``NotFound`` when there is none."""
+        ...
