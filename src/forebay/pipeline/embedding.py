@@ -1,0 +1,219 @@
+"""Background embedding: chunks without a vector get one, in grouped commits, beside serving."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, Protocol
+
+import msgspec
+
+from forebay.kernel.clock import Clock
+from forebay.kernel.documents import ChunkRow, Vectors
+from forebay.kernel.errors import EngineRefused, ForebayError
+from forebay.kernel.stages import Embedder
+
+log = logging.getLogger("forebay.embedding")
+
+
+class BackgroundEmbeddingSettings(msgspec.Struct, frozen=True):
+    """How vectors follow commits."""
+
+    flush_interval_s: Annotated[
+        float,
+        msgspec.Meta(gt=0, description="Vectors of one knowledge base are committed this often."),
+    ] = 1.0
+    batch_size: Annotated[
+        int, msgspec.Meta(ge=1, description="Chunks handed to the embedder at once.")
+    ] = 8
+    lanes: Annotated[
+        int, msgspec.Meta(ge=1, description="Batches under way at once, over all workers.")
+    ] = 4
+    max_retry_s: Annotated[
+        float, msgspec.Meta(gt=0, description="Longest wait after failed batches; starts at 1 s.")
+    ] = 30.0
+
+
+class VectorRecord(Protocol):
+    """What embedding needs of the record; called from the writer's own thread only."""
+
+    def pending(self, kb: str, limit: int) -> Sequence[ChunkRow]:
+        """Chunks without a vector of the current embedder, oldest first."""
+        ...
+
+    def store_vectors(self, kb: str, vectors: Vectors, fingerprint: str) -> int:
+        """One transaction, one version; chunks that vanished meanwhile are skipped."""
+        ...
+
+
+class FeederParts(msgspec.Struct, frozen=True):
+    """What a feeder works with.
+
+    ``run_blocking`` runs record calls in the writer's thread; ``publish`` (blocking too) brings
+    the indexes of a kb up to the record.
+    """
+
+    record: VectorRecord
+    embedder: Embedder
+    publish: Callable[[str], int]
+    run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]]
+    clock: Clock
+
+
+class EmbeddingFeeder:
+    """Keeps the embedder busy with what one knowledge base still lacks."""
+
+    def __init__(self, kb: str, parts: FeederParts, settings: BackgroundEmbeddingSettings) -> None:
+        self._kb = kb
+        self._parts = parts
+        self._settings = settings
+        self._rows: deque[ChunkRow] = deque()
+        self._claimed: set[int] = set()
+        self._refused: set[int] = set()
+        self._done: list[tuple[int, bytes]] = []
+        self._refill = asyncio.Lock()
+        self._work = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._changed = asyncio.Condition()
+        self._work.set()
+        self.embedded = 0
+        self.error: str | None = None
+
+    def kick(self) -> None:
+        """There may be new chunks."""
+        self._work.set()
+
+    def statistics(self) -> dict[str, int]:
+        """Chunks claimed, refused by the embedder, embedded since the start."""
+        return {
+            "claimed": len(self._claimed),
+            "refused": len(self._refused),
+            "embedded": self.embedded,
+        }
+
+    async def wait_until(self, reached: Callable[[], Awaitable[bool]]) -> None:
+        """Return when ``reached`` holds; it is asked again after every vector commit."""
+        async with self._changed:
+            while not await reached():
+                await self._changed.wait()
+
+    async def run(self) -> None:
+        """Embed until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._settings.lanes):
+                group.create_task(self._lane())
+            group.create_task(self._flush_forever())
+
+    async def _lane(self) -> None:
+        retry_s = 1.0
+        while True:
+            batch = await self._take()
+            try:
+                self._keep(batch, await self._embed(batch))
+                self.error = None
+                retry_s = 1.0
+            except EngineRefused as error:
+                await self._one_by_one(batch, error)
+            except ForebayError as error:
+                self.error = error.message
+                log.warning("embedding of %s failed: %s", self._kb, error.message)
+                self._rows.extendleft(reversed(batch))
+                await asyncio.sleep(retry_s)
+                retry_s = min(retry_s * 2, self._settings.max_retry_s)
+
+    async def _embed(self, batch: Sequence[ChunkRow]) -> Vectors:
+        return await self._parts.embedder.embed(
+            [passage_text(row) for row in batch], kind="passage"
+        )
+
+    async def _one_by_one(self, batch: Sequence[ChunkRow], error: EngineRefused) -> None:
+        """Find the chunk the embedder refuses, so that its neighbours are not lost with it."""
+        for row in batch:
+            try:
+                self._keep([row], await self._embed([row]))
+            except ForebayError:
+                self._refused.add(row.chunk_id)
+                self._claimed.discard(row.chunk_id)
+                log.warning(
+                    "the embedder refused a chunk of %s: %s", row.document_id, error.message
+                )
+
+    def _keep(self, batch: Sequence[ChunkRow], vectors: Vectors) -> None:
+        size = vectors.dimensions * 4
+        for position, row in enumerate(batch):
+            self._done.append((row.chunk_id, vectors.data[position * size : (position + 1) * size]))
+        self._ready.set()
+
+    async def _take(self) -> list[ChunkRow]:
+        """The next batch; waits for work when there is none."""
+        while True:
+            if not self._rows:
+                await self._fill()
+            if self._rows:
+                size = min(self._settings.batch_size, len(self._rows))
+                return [self._rows.popleft() for _ in range(size)]
+
+    async def _fill(self) -> None:
+        async with self._refill:
+            if self._rows:
+                return
+            await self._work.wait()
+            self._work.clear()
+            seen = len(self._claimed) + len(self._refused)
+            want = self._settings.batch_size * self._settings.lanes * 8
+            rows = await self._parts.run_blocking(
+                lambda: self._parts.record.pending(self._kb, seen + want)
+            )
+            for row in rows:
+                if row.chunk_id not in self._claimed and row.chunk_id not in self._refused:
+                    self._claimed.add(row.chunk_id)
+                    self._rows.append(row)
+            if self._rows:
+                self._work.set()
+
+    async def _flush_forever(self) -> None:
+        last = self._parts.clock.now() - self._settings.flush_interval_s
+        while True:
+            await self._ready.wait()
+            due = last + self._settings.flush_interval_s - self._parts.clock.now()
+            if due > 0:  # at most one version a second for vectors
+                await asyncio.sleep(due)
+            self._ready.clear()
+            done, self._done = self._done, []
+            if not done:
+                continue
+            last = self._parts.clock.now()
+            try:
+                await self._flush(done)
+            except ForebayError as error:
+                self.error = error.message
+                log.warning("vectors of %s were not stored: %s", self._kb, error.message)
+                self._done = done + self._done
+                self._ready.set()
+
+    async def _flush(self, done: list[tuple[int, bytes]]) -> None:
+        spec = self._parts.embedder.spec
+        vectors = Vectors(
+            tuple(chunk_id for chunk_id, _ in done),
+            spec.dimensions,
+            b"".join(data for _, data in done),
+        )
+
+        def store() -> None:
+            self._parts.record.store_vectors(self._kb, vectors, spec.fingerprint)
+            self._parts.publish(self._kb)
+
+        await self._parts.run_blocking(store)
+        self.embedded += len(done)
+        self._claimed.difference_update(vectors.ids)
+        self._work.set()
+        async with self._changed:
+            self._changed.notify_all()
+
+
+def passage_text(row: ChunkRow) -> str:
+    """What is embedded for a chunk: title and headings give a short chunk its meaning."""
+    head = " > ".join(dict.fromkeys(part for part in (row.title, *row.heading_path) if part))
+    return "\n".join(part for part in (head, row.context, row.text) if part)
