@@ -17,7 +17,6 @@ from forebay.kernel.documents import CommitReceipt, DocumentDraft, Outcome
 from forebay.kernel.errors import DeadlineExceeded, Overloaded, StoreFull, Unavailable
 
 
-
 class WriterSettings(msgspec.Struct, frozen=True):
     """How changes are grouped."""
 
@@ -126,7 +125,9 @@ class CommitQueue:
                 "too many changes are waiting to be written; try again shortly."
             ) from None
         try:
-            async with asyncio.timeout(deadline.within(self._settings.commit_timeout_s).remaining()):
+            async with asyncio.timeout(
+                deadline.within(self._settings.commit_timeout_s).remaining()
+            ):
                 return await done
         except TimeoutError:
             raise DeadlineExceeded(
@@ -204,8 +205,6 @@ class CommitQueue:
         return receipt
 
 
-def _own(
-    receipt: CommitReceipt, document_id: str, outcomes: dict[str, Outcome]
-) -> CommitReceipt:
+def _own(receipt: CommitReceipt, document_id: str, outcomes: dict[str, Outcome]) -> CommitReceipt:
     own = ((document_id, outcomes[document_id]),) if document_id in outcomes else ()
     return CommitReceipt(receipt.kb, receipt.version, own, receipt.embedded)
