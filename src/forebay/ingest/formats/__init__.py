@@ -1,0 +1,1 @@
+"""One module per file format; each has ``parse(source, limits) -> Extracted``."""
