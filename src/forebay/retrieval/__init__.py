@@ -1,0 +1,1 @@
+"""Lexical and vector search over one knowledge base, fused per query."""

@@ -1,0 +1,235 @@
+"""The lexical index: tantivy segments on disk, one writer, readers that never wait.
+
+tantivy stores, finds and proposes; it counts deleted chunks in its statistics until it merges
+them away. So each chunk keeps its term counts as a stored field, and the best proposals are
+scored again here with statistics of the living chunks alone: neither a tombstone nor a merge
+can be seen in a score.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+import tantivy
+
+from forebay.kernel.documents import ChunkRow
+from forebay.kernel.stages import IndexFeed
+from forebay.retrieval.files import read_struct, sync_folder, write_struct
+from forebay.retrieval.keys import row_keys
+from forebay.retrieval.lexical_search import LexicalView
+from forebay.retrieval.settings import LexicalSettings
+from forebay.retrieval.terms import ANALYSIS_VERSION, Analyzer
+
+_FORMAT = 1
+_ROWS_PER_BATCH = 256
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """What the lexical index holds: published by renaming this file into place."""
+
+    format: str
+    version: int
+    generation: int
+
+
+def build_schema() -> tantivy.Schema:
+    """Fields: words, keys for filters, the chunk's number, its length and its term counts."""
+    builder = tantivy.SchemaBuilder()
+    builder.add_text_field("body", tokenizer_name="whitespace", index_option="freq")
+    builder.add_text_field("keys", tokenizer_name="raw", index_option="basic")
+    builder.add_integer_field("chunk", indexed=True, fast=True)
+    builder.add_integer_field("length", fast=True)
+    builder.add_bytes_field("counts", stored=True)
+    return builder.build()
+
+
+def format_tag(settings: LexicalSettings) -> str:
+    """What must be equal for an index on disk to be readable; else it is rebuilt."""
+    return (
+        f"{_FORMAT}.{ANALYSIS_VERSION}.{tantivy.__version__}"
+        f".{int(settings.stemming)}.{settings.heading_repeats}"
+    )
+
+
+class LexicalIndex:
+    """One knowledge base's words on disk.
+
+    The writer calls ``apply``; readers call ``reload``; both hand out ``view``. Not safe for
+    concurrent ``apply``/``reload`` (the owner serialises them); views are safe to share.
+    """
+
+    def __init__(
+        self, folder: Path, settings: LexicalSettings, analyzer: Analyzer, *, writable: bool
+    ) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._analyzer = analyzer
+        self._schema = build_schema()
+        self._format = format_tag(settings)
+        self._writable = writable
+        self._writer: tantivy.IndexWriter | None = None
+        self._index: tantivy.Index | None = None
+        self._generation = -1
+        self.version = 0
+        self.rebuilt = False
+        if writable:
+            folder.mkdir(parents=True, exist_ok=True)
+        self.view = self._empty_view()
+        applied = read_struct(self._sidecar, Applied)
+        if applied is None or not self._open(applied):
+            self._start_over(applied)
+
+    @property
+    def _sidecar(self) -> Path:
+        return self._folder / "applied"
+
+    def _generation_folder(self, generation: int) -> Path:
+        return self._folder / f"lexical-{generation:06d}"
+
+    def _empty_view(self) -> LexicalView:
+        return LexicalView(None, self._schema, self._settings, self._analyzer)
+
+    def _open(self, applied: Applied) -> bool:
+        """Open what ``applied`` names; False when it is of another format or damaged."""
+        if applied.format != self._format:
+            return False
+        try:
+            index = tantivy.Index.open(str(self._generation_folder(applied.generation)))
+            index.config_reader("manual")
+            view = LexicalView(index.searcher(), index.schema, self._settings, self._analyzer)
+            writer = self._new_writer(index) if self._writable else None
+        # tantivy reports a missing, torn or foreign directory with half a dozen error types
+        # (ValueError, OSError and panics among them); each means the same: build it again.
+        except (Exception, BaseException) as error:
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+            return False
+        self._index, self._schema, self._writer = index, index.schema, writer
+        self._generation, self.version, self.view = applied.generation, applied.version, view
+        return True
+
+    def _start_over(self, applied: Applied | None) -> None:
+        self.version, self.view = 0, self._empty_view()
+        if not self._writable:
+            return
+        self.rebuilt = applied is not None
+        used = [int(p.name[8:]) for p in self._folder.glob("lexical-*") if p.name[8:].isdigit()]
+        self._generation = max(used, default=-1) + 1
+        folder = self._generation_folder(self._generation)
+        folder.mkdir()
+        self._schema = build_schema()
+        self._index = tantivy.Index(self._schema, path=str(folder))
+        self._index.config_reader("manual")
+        self._writer = self._new_writer(self._index)
+
+    def _new_writer(self, index: tantivy.Index) -> tantivy.IndexWriter:
+        return index.writer(heap_size=self._settings.writer_heap_bytes, num_threads=1)
+
+    def apply(self, feed: IndexFeed, kb: str) -> bool:
+        """Catch up with the record and publish; True when anything changed.
+
+        Safe to repeat: a chunk is deleted before it is added, so a crash between the engine's
+        commit and the sidecar costs only the same work again.
+        """
+        if self._writer is None or self._index is None:
+            raise RuntimeError("this lexical index was opened for reading")
+        changes = feed.changes(kb, self.version)
+        if changes.version == self.version and self._sidecar.exists():
+            return False
+        if changes.added or changes.removed:
+            self._write(changes.removed, _row_batches(feed, kb, changes.added))
+            self._index.reload()
+            self.view = self._new_view()
+        self._publish(changes.version)
+        return True
+
+    def _write(self, removed: Iterable[int], added: Iterable[Sequence[ChunkRow]]) -> None:
+        writer = self._writer
+        assert writer is not None
+        for chunk_id in removed:
+            writer.delete_documents_by_term("chunk", chunk_id)
+        for batch in added:
+            for row in batch:
+                writer.delete_documents_by_term("chunk", row.chunk_id)
+                writer.add_document(self._document(row))
+        writer.commit()
+
+    def _document(self, row: ChunkRow) -> tantivy.Document:
+        terms = self._analyzer.document("\n".join((row.context, row.text)))
+        heading = self._analyzer.document("\n".join((row.title, *row.heading_path)))
+        terms += heading * self._settings.heading_repeats
+        document = tantivy.Document()
+        document.add_text("body", " ".join(terms))
+        for key in row_keys(row):
+            document.add_text("keys", key)
+        document.add_integer("chunk", row.chunk_id)
+        document.add_integer("length", len(terms))
+        document.add_bytes("counts", pack_counts(terms))
+        return document
+
+    def _publish(self, version: int) -> None:
+        first = not self._sidecar.exists()
+        write_struct(self._sidecar, Applied(self._format, version, self._generation))
+        if first:
+            sync_folder(self._folder)
+        self.version = version
+
+    def reload(self) -> bool:
+        """See what the writer has published since; True when there is something new."""
+        applied = read_struct(self._sidecar, Applied)
+        if applied is None or applied.format != self._format:
+            return False
+        if applied.generation != self._generation:
+            return self._open(applied)
+        if applied.version == self.version or self._index is None:
+            return False
+        self._index.reload()
+        self.view = self._new_view()
+        self.version = applied.version
+        return True
+
+    def _new_view(self) -> LexicalView:
+        assert self._index is not None
+        return LexicalView(self._index.searcher(), self._schema, self._settings, self._analyzer)
+
+    def merge(self) -> None:
+        """Wait for the engine's own merges and drop what no reader of this process needs."""
+        if self._writer is None or self._index is None:
+            return
+        self._writer.wait_merging_threads()
+        self._writer = self._new_writer(self._index)
+        self._writer.garbage_collect_files()
+        self._index.reload()
+        self.view = self._new_view()
+        for folder in self._folder.glob("lexical-*"):
+            if folder != self._generation_folder(self._generation):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """Give up the writer; what was published stays."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.wait_merging_threads()
+        self._index = None
+
+
+def pack_counts(terms: Sequence[str]) -> bytes:
+    """Pack term counts: n little-endian uint32 term hashes, then n uint8 counts (at most 255)."""
+    cache: dict[str, int] = {}
+    for term in terms:
+        cache[term] = cache.get(term, 0) + 1
+    hashes = [zlib.crc32(term.encode("utf-8", "surrogatepass")) for term in cache]
+    counts = bytes(min(count, 255) for count in cache.values())
+    return struct.pack(f"<{len(hashes)}I", *hashes) + counts
+
+
+def _row_batches(
+    feed: IndexFeed, kb: str, chunk_ids: Sequence[int]
+) -> Iterable[Sequence[ChunkRow]]:
+    for start in range(0, len(chunk_ids), _ROWS_PER_BATCH):
+        yield feed.rows(kb, chunk_ids[start : start + _ROWS_PER_BATCH])

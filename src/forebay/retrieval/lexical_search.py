@@ -1,0 +1,245 @@
+"""BM25 over one published state of the lexical index.
+
+score(q, d) = sum over terms t of idf(t) * tf * (k1 + 1) / (tf + k1 * (1 - b + b * |d| / avg)),
+idf(t) = ln(1 + (N - df + 0.5) / (df + 0.5)); N, df and avg count living chunks only.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from threading import Lock
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import tantivy
+
+from forebay.retrieval.keys import ALIVE
+from forebay.retrieval.settings import LexicalSettings
+from forebay.retrieval.terms import Analyzer
+
+Demands = tuple[tuple[str, ...], ...]
+Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int64]
+
+_FREQUENCIES_MAX = 20_000
+_ALLOWED_SETS_MAX = 32
+
+
+class LexicalQuery(msgspec.Struct, frozen=True):
+    """A query against one view: its terms, rarest first, and what each is worth.
+
+    ``idf`` is 0 for terms that no living chunk holds. ``known`` is the share of the query's
+    worth that the index knows, with unknown terms counted as if one chunk held them; it is 0
+    for a query without terms.
+    """
+
+    terms: tuple[str, ...]
+    idf: tuple[float, ...]
+    known: float
+    ideal: float
+
+
+class LexicalHits(msgspec.Struct, frozen=True):
+    """Chunks best first: ids, BM25 scores, and the share of the query's worth each covers."""
+
+    ids: Ids
+    scores: Floats
+    coverage: Floats
+
+
+NO_HITS = LexicalHits(np.empty(0, np.int64), np.empty(0, np.float64), np.empty(0, np.float64))
+
+
+class LexicalView:
+    """One published state; immutable but for bounded caches, safe to share between threads."""
+
+    def __init__(
+        self,
+        searcher: tantivy.Searcher | None,
+        schema: tantivy.Schema,
+        settings: LexicalSettings,
+        analyzer: Analyzer,
+    ) -> None:
+        self._searcher = searcher
+        self._schema = schema
+        self._settings = settings
+        self._analyzer = analyzer
+        self._lock = Lock()
+        self._frequencies: dict[str, int] = {}
+        self._allowed: OrderedDict[Demands, Ids] = OrderedDict()
+        self.chunks = 0 if searcher is None else searcher.num_docs
+        self._average, self._stale = self._statistics()
+
+    def _statistics(self) -> tuple[float, bool]:
+        """Average length of living chunks, and whether the engine still counts dead ones."""
+        if self._searcher is None or not self.chunks:
+            return 1.0, False
+        everything = tantivy.Query.all_query()
+        total = self._searcher.aggregate(everything, {"total": {"sum": {"field": "length"}}})
+        average = max(1.0, total["total"]["value"] / self.chunks)
+        return average, self._searcher.doc_freq("keys", ALIVE) != self.chunks
+
+    def parse(self, text: str) -> LexicalQuery:
+        """Cut ``text`` into terms and weigh them; never fails, whatever the text."""
+        terms = self._analyzer.query(text[: self._settings.query_max_characters])
+        weighed = [(self._idf(self._frequency(term)), term) for term in terms]
+        unknown = self._idf(1) if self.chunks else 1.0
+        found = [(idf, term) for idf, term in weighed if idf > 0.0]
+        found.sort(key=lambda pair: -pair[0])
+        found = found[: self._settings.query_max_terms]
+        ideal = sum(idf for idf, _ in found)
+        missing = sum(unknown for idf, _ in weighed if idf == 0.0)
+        return LexicalQuery(
+            terms=tuple(term for _, term in found),
+            idf=tuple(idf for idf, _ in found),
+            known=ideal / (ideal + missing) if ideal else 0.0,
+            ideal=ideal * (self._settings.k1 + 1.0),
+        )
+
+    def _frequency(self, term: str) -> int:
+        """Living chunks that hold ``term``."""
+        if self._searcher is None:
+            return 0
+        known = self._frequencies.get(term)
+        if known is None:
+            known = self._searcher.doc_freq("body", term)
+            if known and self._stale:
+                query = tantivy.Query.term_query(self._schema, "body", term, "freq")
+                known = int(self._searcher.search(query, limit=1).count)
+            if len(self._frequencies) >= _FREQUENCIES_MAX:
+                self._frequencies.clear()
+            self._frequencies[term] = known
+        return known
+
+    def _idf(self, frequency: int) -> float:
+        if not frequency:
+            return 0.0
+        return float(np.log1p((self.chunks - frequency + 0.5) / (frequency + 0.5)))
+
+    def search(self, query: LexicalQuery, demands: Demands, limit: int) -> LexicalHits:
+        """Return the best ``limit`` chunks that meet ``demands``, by BM25."""
+        if self._searcher is None or not query.terms:
+            return NO_HITS
+        proposals = max(2 * limit, self._settings.candidates)
+        clauses = [(tantivy.Occur.Must, self._any_term(query))]
+        clauses += [(tantivy.Occur.Must, self._demand(keys)) for keys in demands]
+        hits = self._score(self._find(clauses, proposals), query)
+        return LexicalHits(hits.ids[:limit], hits.scores[:limit], hits.coverage[:limit])
+
+    def score(self, query: LexicalQuery, chunk_ids: Sequence[int]) -> LexicalHits:
+        """Return exact scores of those ``chunk_ids`` that hold at least one term."""
+        if self._searcher is None or not query.terms or not chunk_ids:
+            return NO_HITS
+        clauses = [
+            (tantivy.Occur.Must, self._any_term(query)),
+            (tantivy.Occur.Must, self._among(chunk_ids)),
+        ]
+        return self._score(self._find(clauses, len(chunk_ids)), query)
+
+    def allowed(self, demands: Demands) -> Ids:
+        """Return the ids of all chunks that meet ``demands``, ascending; kept per view."""
+        with self._lock:
+            known = self._allowed.get(demands)
+            if known is not None:
+                self._allowed.move_to_end(demands)
+                return known
+        if self._searcher is None or not self.chunks:
+            return NO_HITS.ids
+        clauses = [(tantivy.Occur.Must, self._demand(keys)) for keys in demands]
+        addresses = self._find(clauses, self.chunks)
+        values = self._searcher.fast_field_values("chunk", addresses)
+        ids = np.sort(np.asarray(values, np.int64))
+        with self._lock:
+            self._allowed[demands] = ids
+            if len(self._allowed) > _ALLOWED_SETS_MAX:
+                self._allowed.popitem(last=False)
+        return ids
+
+    def count_allowed(self, demands: Demands) -> int:
+        """Return how many chunks meet ``demands`` without listing them."""
+        if self._searcher is None:
+            return 0
+        if not demands:
+            return self.chunks
+        clauses = [(tantivy.Occur.Must, self._demand(keys)) for keys in demands]
+        query = tantivy.Query.boolean_query(clauses)
+        return int(self._searcher.search(query, limit=1).count)
+
+    def _find(
+        self, clauses: list[tuple[tantivy.Occur, tantivy.Query]], limit: int
+    ) -> list[tantivy.DocAddress]:
+        assert self._searcher is not None
+        query = clauses[0][1] if len(clauses) == 1 else tantivy.Query.boolean_query(clauses)
+        found = self._searcher.search(query, limit=limit, count=False)
+        return [address for _, address in found.hits]
+
+    def _any_term(self, query: LexicalQuery) -> tantivy.Query:
+        """OR over terms, the engine's stale idf corrected so that it proposes by ours."""
+        clauses = []
+        for term, idf in zip(query.terms, query.idf, strict=True):
+            found = tantivy.Query.term_query(self._schema, "body", term, "freq")
+            clauses.append(
+                (
+                    tantivy.Occur.Should,
+                    tantivy.Query.boost_query(found, idf / self._engine_idf(term)),
+                )
+            )
+        return tantivy.Query.boolean_query(clauses)
+
+    def _engine_idf(self, term: str) -> float:
+        assert self._searcher is not None
+        counted = self._searcher.doc_freq("body", term)
+        total = self._engine_chunks()
+        return float(np.log1p((total - counted + 0.5) / (counted + 0.5)))
+
+    def _engine_chunks(self) -> int:
+        assert self._searcher is not None
+        return self._searcher.doc_freq("keys", ALIVE) if self._stale else self.chunks
+
+    def _demand(self, keys: tuple[str, ...]) -> tantivy.Query:
+        if not keys:
+            return tantivy.Query.empty_query()
+        query = tantivy.Query.term_set_query(self._schema, "keys", list(keys))
+        return tantivy.Query.const_score_query(query, 0.0)
+
+    def _among(self, chunk_ids: Sequence[int]) -> tantivy.Query:
+        query = tantivy.Query.term_set_query(self._schema, "chunk", [int(i) for i in chunk_ids])
+        return tantivy.Query.const_score_query(query, 0.0)
+
+    def _score(self, addresses: list[tantivy.DocAddress], query: LexicalQuery) -> LexicalHits:
+        if not addresses:
+            return NO_HITS
+        assert self._searcher is not None
+        ids = np.asarray(self._searcher.fast_field_values("chunk", addresses), np.int64)
+        lengths = np.asarray(self._searcher.fast_field_values("length", addresses), np.float64)
+        packed = [self._searcher.doc(address).get_first("counts") for address in addresses]
+        frequencies = term_frequencies(packed, query.terms)
+        k1, b = self._settings.k1, self._settings.b
+        norm = k1 * (1.0 - b + b * lengths / self._average)
+        idf = np.asarray(query.idf)
+        scores = (idf * frequencies * (k1 + 1.0) / (frequencies + norm[:, None])).sum(axis=1)
+        coverage = (idf * (frequencies > 0)).sum(axis=1) / idf.sum()
+        order = np.lexsort((ids, -scores))
+        return LexicalHits(ids[order], scores[order], coverage[order])
+
+
+def term_frequencies(packed: Sequence[bytes], terms: Sequence[str]) -> Floats:
+    """Return a ``len(packed)`` x ``len(terms)`` matrix of counts from packed term counts."""
+    sizes = [len(data) // 5 for data in packed]
+    hashes = np.frombuffer(
+        b"".join(data[: 4 * size] for data, size in zip(packed, sizes, strict=True)), "<u4"
+    )
+    counts = np.frombuffer(
+        b"".join(data[4 * size :] for data, size in zip(packed, sizes, strict=True)), np.uint8
+    )
+    wanted = np.asarray([zlib.crc32(t.encode("utf-8", "surrogatepass")) for t in terms], "<u4")
+    order = np.argsort(wanted)
+    place = np.minimum(np.searchsorted(wanted, hashes, sorter=order), len(wanted) - 1)
+    found = wanted[order[place]] == hashes
+    rows = np.repeat(np.arange(len(packed)), sizes)[found]
+    matrix = np.zeros((len(packed), len(terms)))
+    np.add.at(matrix, (rows, order[place[found]]), counts[found])
+    return matrix

@@ -1,0 +1,1 @@
+"""Fakes and conformance suites: shipped, documented, never used in production."""
