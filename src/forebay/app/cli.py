@@ -1,0 +1,295 @@
+"""The command line: thin commands that parse words, call one operation, print its result."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from forebay import __version__
+from forebay.app.output import Output
+from forebay.kernel.errors import ConfigError, ForebayError, InvalidRequest
+
+app = typer.Typer(
+    name="forebay",
+    help="Serve cited answers from your documents, and survive the rush.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+kb_app = typer.Typer(help="List, show, drop, back up and restore knowledge bases.")
+key_app = typer.Typer(help="Make API keys; only their hash goes into the configuration.")
+app.add_typer(kb_app, name="kb", no_args_is_help=True)
+app.add_typer(key_app, name="key", no_args_is_help=True)
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+ConfigFlag = Annotated[
+    Optional[Path], typer.Option("--config", "-c", help="Configuration file (forebay.toml).")
+]
+SetFlag = Annotated[
+    Optional[list[str]],
+    typer.Option("--set", help="One setting as section.key=value; repeat for more."),
+]
+StoreFlag = Annotated[
+    Optional[Path], typer.Option("--store", help="Store folder (store.path).")
+]
+KbFlag = Annotated[Optional[str], typer.Option("--kb", "-k", help="Knowledge base.")]
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"forebay {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Serve cited answers from your documents, and survive the rush."""
+
+
+def _flags(pairs: list[str] | None, **known: Any) -> dict[str, Any]:
+    flags = {name.replace("__", "."): value for name, value in known.items()}
+    for pair in pairs or []:
+        name, equals, value = pair.partition("=")
+        if not equals or "." not in name:
+            raise ConfigError(f"--set takes section.key=value, not {pair!r}.")
+        flags[name.strip()] = value.strip()
+    return flags
+
+
+@app.command()
+def serve(
+    paths: Annotated[
+        Optional[list[Path]], typer.Argument(help="Folders or files to index first.")
+    ] = None,
+    kb: KbFlag = None,
+    host: Annotated[Optional[str], typer.Option(help="Address to bind (server.host).")] = None,
+    port: Annotated[Optional[int], typer.Option(help="Port to bind (server.port).")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes on the same store folder.")] = 1,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow the folders' changes.")] = False,
+    config: ConfigFlag = None,
+    store: StoreFlag = None,
+    settings: SetFlag = None,
+) -> None:
+    """Index what is configured or named, then serve it over HTTP."""
+    from forebay.app.serving import ServeOptions, serve as run
+
+    flags = _flags(
+        settings, server__host=host, server__port=port, store__path=_text(store)
+    )
+    options = ServeOptions(tuple(str(path) for path in paths or ()), kb, workers, watch)
+    raise SystemExit(run(config, flags, options))
+
+
+@app.command()
+def ingest(
+    paths: Annotated[list[Path], typer.Argument(help="Folders or files.")],
+    kb: KbFlag = None,
+    tags: Annotated[Optional[list[str]], typer.Option("--tag", help="Tag for every file.")] = None,
+    groups: Annotated[
+        Optional[list[str]], typer.Option("--group", help="Only these groups may read them.")
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep-vanished", help="Keep documents whose file is gone.")
+    ] = False,
+    embedded: Annotated[
+        bool, typer.Option("--wait-embedded", help="Return when vectors are stored too.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on following changes.")] = False,
+    config: ConfigFlag = None,
+    store: StoreFlag = None,
+    settings: SetFlag = None,
+    json: JsonFlag = False,
+) -> None:
+    """Bring folders or files into a knowledge base; beside a running server it does the work."""
+    from forebay.app.operations import IngestOptions, ingest as run
+
+    options = IngestOptions(
+        paths=tuple(str(path) for path in paths),
+        kb=kb,
+        tags=tuple(tags or ()),
+        groups=tuple(groups or ()),
+        remove_vanished=not keep,
+        wait_embedded=embedded,
+        watch=watch,
+    )
+    flags = _flags(settings, store__path=_text(store))
+    raise SystemExit(run(config, flags, options, Output(as_json=json)))
+
+
+@app.command()
+def search(
+    query: Annotated[str, typer.Argument(help="What to look for.")],
+    kb: KbFlag = None,
+    top_k: Annotated[int, typer.Option("--top-k", "-n", min=1, max=100)] = 5,
+    config: ConfigFlag = None,
+    store: StoreFlag = None,
+    settings: SetFlag = None,
+    json: JsonFlag = False,
+) -> None:
+    """Find passages."""
+    from forebay.app.operations import search as run
+
+    flags = _flags(settings, store__path=_text(store))
+    raise SystemExit(run(config, flags, (kb, query, top_k), Output(as_json=json)))
+
+
+@app.command()
+def ask(
+    question: Annotated[str, typer.Argument(help="The question.")],
+    kb: KbFlag = None,
+    config: ConfigFlag = None,
+    store: StoreFlag = None,
+    settings: SetFlag = None,
+    json: JsonFlag = False,
+) -> None:
+    """Answer a question with citations."""
+    from forebay.app.operations import ask as run
+
+    flags = _flags(settings, store__path=_text(store))
+    raise SystemExit(run(config, flags, (kb, question), Output(as_json=json)))
+
+
+@kb_app.command("list")
+def kb_list(
+    config: ConfigFlag = None, store: StoreFlag = None, json: JsonFlag = False
+) -> None:
+    """Every knowledge base of the store."""
+    from forebay.app.operations import kb_list as run
+
+    raise SystemExit(run(config, _flags(None, store__path=_text(store)), Output(as_json=json)))
+
+
+@kb_app.command("show")
+def kb_show(
+    name: str, config: ConfigFlag = None, store: StoreFlag = None, json: JsonFlag = False
+) -> None:
+    """One knowledge base and its documents."""
+    from forebay.app.operations import kb_show as run
+
+    flags = _flags(None, store__path=_text(store))
+    raise SystemExit(run(config, flags, name, Output(as_json=json)))
+
+
+@kb_app.command("drop")
+def kb_drop(
+    name: str,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    config: ConfigFlag = None,
+    store: StoreFlag = None,
+    json: JsonFlag = False,
+) -> None:
+    """Remove a knowledge base and everything in it."""
+    from forebay.app.operations import kb_drop as run
+
+    output = Output(as_json=json)
+    if not yes:
+        if not sys.stdin.isatty():
+            output.fail(f"kb drop removes {name} for good; say --yes to do it.", 2)
+        typer.confirm(f"Remove knowledge base {name} for good?", abort=True)
+    raise SystemExit(run(config, _flags(None, store__path=_text(store)), name, output))
+
+
+@kb_app.command("export")
+def kb_export(
+    name: str,
+    file: Path,
+    config: ConfigFlag = None,
+    store: StoreFlag = None,
+    json: JsonFlag = False,
+) -> None:
+    """Write one knowledge base, vectors included, to one file."""
+    from forebay.app.operations import kb_export as run
+
+    flags = _flags(None, store__path=_text(store))
+    raise SystemExit(run(config, flags, (name, file), Output(as_json=json)))
+
+
+@kb_app.command("import")
+def kb_import(
+    file: Path,
+    name: Annotated[Optional[str], typer.Option("--as", help="Another name for it.")] = None,
+    config: ConfigFlag = None,
+    store: StoreFlag = None,
+    json: JsonFlag = False,
+) -> None:
+    """Restore a knowledge base from an export."""
+    from forebay.app.operations import kb_import as run
+
+    flags = _flags(None, store__path=_text(store))
+    raise SystemExit(run(config, flags, (file, name), Output(as_json=json)))
+
+
+@kb_app.command("reembed")
+def kb_reembed(
+    name: str, config: ConfigFlag = None, store: StoreFlag = None, json: JsonFlag = False
+) -> None:
+    """Give every chunk a vector of the configured embedder, beside serving."""
+    from forebay.app.operations import kb_reembed as run
+
+    flags = _flags(None, store__path=_text(store))
+    raise SystemExit(run(config, flags, name, Output(as_json=json)))
+
+
+@key_app.command("new")
+def key_new(json: JsonFlag = False) -> None:
+    """Make an API key and print it once, with the hash for [[tenants]]."""
+    from forebay.app.operations import key_new as run
+
+    raise SystemExit(run(Output(as_json=json)))
+
+
+@app.command()
+def config(
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema.")] = False,
+    config: ConfigFlag = None,
+    settings: SetFlag = None,
+    json: JsonFlag = False,
+) -> None:
+    """The settings in force and where each came from."""
+    from forebay.app.operations import show_config as run
+
+    raise SystemExit(run(config, _flags(settings), schema, Output(as_json=json)))
+
+
+@app.command()
+def doctor(config: ConfigFlag = None, store: StoreFlag = None, json: JsonFlag = False) -> None:
+    """What this machine has, what would be used, what is missing and how to get it."""
+    from forebay.app.doctor import doctor as run
+
+    flags = _flags(None, store__path=_text(store))
+    raise SystemExit(run(config, flags, Output(as_json=json)))
+
+
+@app.command()
+def mcp(config: ConfigFlag = None, store: StoreFlag = None, settings: SetFlag = None) -> None:
+    """Speak the Model Context Protocol on standard input and output."""
+    from forebay.app.operations import mcp_stdio as run
+
+    raise SystemExit(run(config, _flags(settings, store__path=_text(store))))
+
+
+def _text(path: Path | None) -> str | None:
+    return str(path) if path is not None else None
+
+
+def main() -> None:
+    """Run the command line: 0 done, 1 the work failed, 2 wrong use."""
+    output = Output(as_json="--json" in sys.argv[1:])
+    try:
+        app()
+    except (ConfigError, InvalidRequest) as error:
+        output.fail(error.message, 2)
+    except ForebayError as error:
+        output.fail(error.message, 1)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        sys.stderr.close()
+        raise SystemExit(1) from None

@@ -1,0 +1,103 @@
+"""Layers, provenance, and errors that name key, origin and remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import pytest
+
+from forebay.app.configuration import (
+    Layer,
+    build,
+    effective,
+    environment_layer,
+    file_layer,
+    flags_layer,
+    merge,
+)
+from forebay.kernel.errors import ConfigError
+
+
+class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    base_urls: tuple[str, ...] = ()
+
+
+class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    host: str = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8400
+    api_key: str = ""
+    origins: tuple[str, ...] = ()
+
+
+class Kb(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    paths: tuple[str, ...] = ()
+
+
+class Root(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    server: Server = Server()
+    knowledge: dict[str, Kb] = {}
+    pools: tuple[Pool, ...] = ()
+
+
+def test_later_layers_win_key_by_key_and_are_named() -> None:
+    layers = [
+        Layer("forebay.toml", {"server": {"port": 1, "host": "a"}, "knowledge": {"h": {}}}),
+        environment_layer({"FOREBAY_SERVER__PORT": "2", "HOME": "/x"}),
+        flags_layer({"server.port": 3, "server.host": None}),
+    ]
+    configuration = merge(layers, Root)
+    settings = build(configuration, Root)
+    assert (settings.server.port, settings.server.host) == (3, "a")
+    rows = {key: (value, origin) for key, value, origin in effective(settings, configuration)}
+    assert rows["server.port"] == (3, "command line")
+    assert rows["server.host"] == ("a", "forebay.toml")
+    assert rows["server.origins"] == ((), "default")
+
+
+def test_environment_text_becomes_numbers_and_lists() -> None:
+    layer = environment_layer(
+        {"FOREBAY_SERVER__PORT": "8500", "FOREBAY_SERVER__ORIGINS": "http://a, http://b"}
+    )
+    settings = build(merge([layer], Root), Root)
+    assert settings.server.port == 8500
+    assert settings.server.origins == ("http://a", "http://b")
+
+
+def test_secrets_are_masked() -> None:
+    configuration = merge([Layer("f", {"server": {"api_key": "hush"}})], Root)
+    rows = dict((k, v) for k, v, _ in effective(build(configuration, Root), configuration))
+    assert rows["server.api_key"] == "********"
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"server": {"prot": 1}}, ["server.prot", "did you mean server.port?"]),
+        ({"sever": {}}, ["sever", "did you mean server?"]),
+        ({"knowledge": {"h": {"path": ["x"]}}}, ["knowledge.h.path", "knowledge.h.paths"]),
+        ({"pools": [{"name": "a", "base_url": "x"}]}, ["pools.0.base_url", "base_urls"]),
+        ({"server": {"port": 0}}, ["server.port", "forebay.toml"]),
+        ({"server": {"port": "many"}}, ["server.port", "int"]),
+        ({"server": 3}, ["server"]),
+    ],
+)
+def test_errors_name_the_key_and_the_remedy(values: dict[str, object], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build(merge([Layer("forebay.toml", values)], Root), Root)
+    for word in words:
+        assert word in caught.value.message
+
+
+def test_a_broken_file_is_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "forebay.toml"
+    file.write_text("[server\nport=1")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        file_layer(file)
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        file_layer(file)
+    with pytest.raises(ConfigError, match="cannot read"):
+        file_layer(tmp_path / "absent.toml")

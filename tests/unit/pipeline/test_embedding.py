@@ -1,0 +1,133 @@
+"""Background embedding: everything gets a vector, in grouped commits, whatever fails on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+from forebay.kernel.clock import SystemClock
+from forebay.kernel.documents import ChunkRow, Vectors
+from forebay.kernel.errors import EngineError, EngineRefused
+from forebay.kernel.stages import EmbedderSpec
+from forebay.pipeline.embedding import (
+    BackgroundEmbeddingSettings,
+    EmbeddingFeeder,
+    FeederParts,
+    passage_text,
+)
+
+
+def row(chunk_id: int, text: str = "text") -> ChunkRow:
+    return ChunkRow(
+        chunk_id, "doc", 0, 0, len(text), text, "", 1, None, (), "", "", "en", (), (), {}, 1
+    )
+
+
+class Record:
+    def __init__(self, rows: Sequence[ChunkRow]) -> None:
+        self.rows = list(rows)
+        self.stored: dict[int, bytes] = {}
+        self.commits = 0
+
+    def pending(self, kb: str, limit: int) -> Sequence[ChunkRow]:
+        return [r for r in self.rows if r.chunk_id not in self.stored][:limit]
+
+    def store_vectors(self, kb: str, vectors: Vectors, fingerprint: str) -> int:
+        size = vectors.dimensions * 4
+        for position, chunk_id in enumerate(vectors.ids):
+            self.stored[chunk_id] = vectors.data[position * size : (position + 1) * size]
+        self.commits += 1
+        return self.commits
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        await asyncio.sleep(0)
+        return work()
+
+
+class Embedder:
+    """One float per text: its length; refuses or fails on demand."""
+
+    spec = EmbedderSpec("fake", "fake:1", 1, 512)
+
+    def __init__(self) -> None:
+        self.failures = 0
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["query", "passage", "raw"]
+    ) -> Vectors:
+        await asyncio.sleep(0)
+        if self.failures:
+            self.failures -= 1
+            raise EngineError("the embedding service is down.")
+        if "poison" in texts:
+            raise EngineRefused("refused", status=400)
+        import struct
+
+        data = b"".join(struct.pack("<f", float(len(text))) for text in texts)
+        return Vectors(tuple(range(len(texts))), 1, data)
+
+
+@asynccontextmanager
+async def feeding(record: Record, embedder: Embedder) -> AsyncIterator[EmbeddingFeeder]:
+    parts = FeederParts(record, embedder, lambda kb: record.commits, record.run, SystemClock())
+    settings = BackgroundEmbeddingSettings(flush_interval_s=0.01, batch_size=4, lanes=3)
+    feeder = EmbeddingFeeder("kb", parts, settings)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(feeder.run())
+        yield feeder
+        task.cancel()
+
+
+async def reach(feeder: EmbeddingFeeder, record: Record, count: int) -> None:
+    async def reached() -> bool:
+        return len(record.stored) >= count
+
+    async with asyncio.timeout(10):
+        await feeder.wait_until(reached)
+
+
+async def test_every_chunk_gets_its_own_vector() -> None:
+    import struct
+
+    record = Record([row(i, "x" * (i + 1)) for i in range(100)])
+    async with feeding(record, Embedder()) as feeder:
+        await reach(feeder, record, 100)
+    assert {i: struct.unpack("<f", data)[0] for i, data in record.stored.items()} == {
+        i: float(i + 1) for i in range(100)
+    }
+
+
+async def test_new_chunks_after_idleness_are_found_by_a_kick() -> None:
+    record = Record([row(1)])
+    async with feeding(record, Embedder()) as feeder:
+        await reach(feeder, record, 1)
+        record.rows.append(row(2))
+        feeder.kick()
+        await reach(feeder, record, 2)
+
+
+async def test_a_refused_chunk_does_not_take_its_neighbours_along() -> None:
+    record = Record([row(1), row(2, "poison"), row(3), row(4)])
+    async with feeding(record, Embedder()) as feeder:
+        await reach(feeder, record, 3)
+        assert feeder.statistics()["refused"] == 1
+    assert set(record.stored) == {1, 3, 4}
+
+
+async def test_a_passing_failure_loses_nothing() -> None:
+    record = Record([row(i) for i in range(8)])
+    embedder = Embedder()
+    embedder.failures = 1
+    async with feeding(record, embedder) as feeder:
+        await reach(feeder, record, 8)
+        assert feeder.error is None
+
+
+def test_a_passage_carries_title_headings_and_table_header_once() -> None:
+    chunk = ChunkRow(
+        1, "d", 0, 0, 1, "A | 1", "name | price", 1, None, ("T", "Prices"), "T", "s", "en", (), (),
+        {}, 1,
+    )  # fmt: skip
+    assert passage_text(chunk) == "T > Prices\nname | price\nA | 1"
