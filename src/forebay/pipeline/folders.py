@@ -248,7 +248,7 @@ class FolderIngest:
     async def run(
         self, request: FolderRequest, emit: Callable[[FileEvent], Awaitable[None]]
     ) -> IngestSummary:
-        """Ingest a file or folder; ``emit`` is told how each file ended, in folder order."""
+        """Ingest a file or folder; ``emit`` is told how each file ended."""
         started = self._clock.now()
         path = Path(request.path)
         if not await asyncio.to_thread(path.exists):
