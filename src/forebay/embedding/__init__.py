@@ -1,0 +1,1 @@
+"""Embedders and token counters: local ONNX models, OpenAI-compatible endpoints, calibration."""

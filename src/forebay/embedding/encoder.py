@@ -1,0 +1,138 @@
+"""Runs an ONNX text encoder: token ids in, unit vectors out.
+
+One intra-op thread and one shared session: threads that call it scale better than threads inside
+it, and the weights stay in memory once. ``run`` releases the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.kernel.errors import ConfigError, EngineError
+
+Pooling = Literal["cls", "mean", "last", "max"]
+
+_KNOWN_INPUTS = {"input_ids", "attention_mask", "token_type_ids", "position_ids"}
+_ERRORS_ONLY = 3
+_TINY = 1e-12
+
+
+class SessionSettings(msgspec.Struct, frozen=True):
+    """How ONNX Runtime runs a model."""
+
+    intra_op_threads: Annotated[
+        int, msgspec.Meta(ge=1, le=64, description="Threads inside one run of the model.")
+    ] = 1
+    memory_arena: Annotated[
+        bool,
+        msgspec.Meta(description="Keep work memory between runs: faster, more resident memory."),
+    ] = False
+
+
+class OnnxEncoder:
+    """A loaded model; ``encode`` may be called from several threads at once.
+
+    A two-dimensional first output is taken as the sentence vector, a three-dimensional one is
+    pooled as ``pooling`` says.
+    """
+
+    def __init__(
+        self, path: Path, settings: SessionSettings, *, pooling: Pooling = "mean", pad_id: int = 1
+    ) -> None:
+        self._runtime: Any = importlib.import_module("onnxruntime")
+        try:
+            self._session = self._runtime.InferenceSession(
+                str(path), self._options(settings), providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:
+            # ONNX Runtime derives its errors from Exception, one class per status code.
+            raise ConfigError(f"the model {path.name} cannot be loaded by ONNX Runtime") from error
+        self._inputs = {tensor.name: tensor.type for tensor in self._session.get_inputs()}
+        unknown = set(self._inputs) - _KNOWN_INPUTS
+        if unknown or "input_ids" not in self._inputs:
+            raise ConfigError(
+                f"the model {path.name} is not a text encoder (inputs {sorted(self._inputs)})"
+            )
+        self._output = self._pick_output()
+        self._pooling: Pooling = pooling
+        self._pad = pad_id
+        self.dimensions = int(self.encode([[pad_id]]).shape[1])
+
+    def _options(self, settings: SessionSettings) -> Any:
+        options = self._runtime.SessionOptions()
+        options.intra_op_num_threads = settings.intra_op_threads
+        options.inter_op_num_threads = 1
+        options.enable_cpu_mem_arena = settings.memory_arena
+        options.enable_mem_pattern = False
+        options.log_severity_level = _ERRORS_ONLY
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        return options
+
+    def _pick_output(self) -> str:
+        names = [tensor.name for tensor in self._session.get_outputs()]
+        for wanted in ("embedding", "sentence_embedding", "last_hidden_state", "token_embeddings"):
+            if wanted in names:
+                return wanted
+        return str(names[0])
+
+    def encode(self, rows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Unit vectors ``(len(rows), dimensions)``; rows are padded to the longest."""
+        longest = max(map(len, rows))
+        ids = np.full((len(rows), longest), self._pad, np.int64)
+        mask = np.zeros((len(rows), longest), np.int64)
+        for index, row in enumerate(rows):
+            ids[index, : len(row)] = row
+            mask[index, : len(row)] = 1
+        try:
+            output = self._session.run([self._output], self._feed(ids, mask))[0]
+        except Exception as error:
+            # As above: no common base class to name.
+            raise EngineError("the embedding model failed on this input") from error
+        vectors = np.asarray(output, np.float32)
+        if vectors.ndim == 3:
+            vectors = pool(vectors, mask, self._pooling)
+        return normalise(vectors)
+
+    def _feed(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> dict[str, Any]:
+        values = {"input_ids": ids, "attention_mask": mask}
+        if "token_type_ids" in self._inputs:
+            values["token_type_ids"] = np.zeros_like(ids)
+        if "position_ids" in self._inputs:
+            values["position_ids"] = np.broadcast_to(np.arange(ids.shape[1]), ids.shape).copy()
+        return {
+            name: values[name].astype(np.int32) if kind == "tensor(int32)" else values[name]
+            for name, kind in self._inputs.items()
+        }
+
+
+def pool(
+    states: NDArray[np.float32], mask: NDArray[np.int64], pooling: Pooling
+) -> NDArray[np.float32]:
+    """One vector per row of ``states`` (rows x tokens x dimensions)."""
+    pooled: NDArray[np.float32]
+    weights = mask[:, :, None].astype(np.float32)
+    if pooling == "cls":
+        pooled = states[:, 0]
+    elif pooling == "last":
+        pooled = states[np.arange(len(states)), mask.sum(axis=1) - 1]
+    elif pooling == "max":
+        pooled = np.where(weights > 0, states, -np.inf).max(axis=1)
+    else:
+        pooled = (states * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1)
+    return pooled
+
+
+def normalise(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rows divided by their length; ``EngineError`` where a row has none or is not finite."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    if not np.isfinite(lengths).all() or (lengths < _TINY).any():
+        raise EngineError("the embedding backend answered a vector without direction")
+    unit: NDArray[np.float32] = (vectors / lengths).astype(np.float32, copy=False)
+    return unit

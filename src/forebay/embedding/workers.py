@@ -1,0 +1,187 @@
+"""A sized pool of threads for native work, with an urgent lane.
+
+Queries take the urgent lane: they wait for at most the job a thread is in the middle of, never
+behind an ingest batch. Both lanes are bounded; what was cancelled before it began never runs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Annotated, Generic, TypeVar
+
+import msgspec
+
+from forebay.kernel.clock import Clock
+from forebay.kernel.errors import Overloaded, Unavailable
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_SMOOTHING = 0.1
+
+
+class WorkerSettings(msgspec.Struct, frozen=True):
+    """Size and bounds of a pool."""
+
+    workers: Annotated[
+        int, msgspec.Meta(ge=1, le=64, description="Threads that run the embedding model.")
+    ] = 2
+    max_waiting_queries: Annotated[
+        int, msgspec.Meta(ge=1, description="Queries that may wait before new ones are refused.")
+    ] = 256
+    max_waiting_passages: Annotated[
+        int,
+        msgspec.Meta(
+            ge=1, description="Passage batches that may wait before new ones are refused."
+        ),
+    ] = 1024
+
+
+class PoolStatistics(msgspec.Struct, frozen=True):
+    """A pool at one moment; ``job_s`` is a moving average of what a job takes."""
+
+    workers: int
+    waiting_urgent: int
+    waiting: int
+    running: int
+    done: int
+    job_s: float
+
+
+class _Job(Generic[Item, Result]):
+    __slots__ = ("future", "item", "urgent")
+
+    def __init__(self, item: Item, urgent: bool) -> None:
+        self.item = item
+        self.urgent = urgent
+        self.future: Future[Result] = Future()
+
+
+class WorkerPool(Generic[Item, Result]):
+    """Runs ``work(item)`` in one of its threads; ``close`` when done."""
+
+    def __init__(
+        self,
+        work: Callable[[Item], Result],
+        settings: WorkerSettings,
+        clock: Clock,
+        *,
+        name: str,
+        prepare: Callable[[], None] | None = None,
+    ) -> None:
+        self._work = work
+        self._settings = settings
+        self._clock = clock
+        self._prepare = prepare
+        self._changed = threading.Condition()
+        self._urgent: deque[_Job[Item, Result]] = deque()
+        self._patient: deque[_Job[Item, Result]] = deque()
+        self._closed = False
+        self._running = 0
+        self._done = 0
+        self._job_s = 0.0
+        self._threads = [
+            threading.Thread(target=self._loop, name=f"{name}-{number}", daemon=True)
+            for number in range(settings.workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, item: Item, *, urgent: bool) -> Future[Result]:
+        """Queue ``item``; ``Overloaded`` when its lane is full, ``Unavailable`` once closed."""
+        job: _Job[Item, Result] = _Job(item, urgent)
+        with self._changed:
+            if self._closed:
+                raise Unavailable("the embedder is shutting down")
+            lane, bound = self._lane(urgent)
+            if len(lane) >= bound:
+                wait_s = self._job_s * len(lane) / len(self._threads)
+                raise Overloaded(
+                    "too much is waiting for the embedder", retry_after_s=max(1.0, wait_s)
+                )
+            lane.append(job)
+            self._changed.notify()
+        job.future.add_done_callback(lambda future: self._forget(job, future))
+        return job.future
+
+    def close(self) -> None:
+        """Refuse what waits and wait for what runs (one job a thread)."""
+        with self._changed:
+            self._closed = True
+            waiting = [*self._urgent, *self._patient]
+            self._urgent.clear()
+            self._patient.clear()
+            self._changed.notify_all()
+        for job in waiting:
+            if job.future.set_running_or_notify_cancel():
+                job.future.set_exception(Unavailable("the embedder is shutting down"))
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def statistics(self) -> PoolStatistics:
+        """What waits, runs and is done."""
+        with self._changed:
+            return PoolStatistics(
+                len(self._threads),
+                len(self._urgent),
+                len(self._patient),
+                self._running,
+                self._done,
+                self._job_s,
+            )
+
+    def _lane(self, urgent: bool) -> tuple[deque[_Job[Item, Result]], int]:
+        if urgent:
+            return self._urgent, self._settings.max_waiting_queries
+        return self._patient, self._settings.max_waiting_passages
+
+    def _forget(self, job: _Job[Item, Result], future: Future[Result]) -> None:
+        """Free a cancelled job's place at once instead of when its turn comes."""
+        if not future.cancelled():
+            return
+        with self._changed:
+            lane, _ = self._lane(job.urgent)
+            try:
+                lane.remove(job)
+            except ValueError:
+                return  # a thread took it meanwhile and drops it
+
+    def _loop(self) -> None:
+        if self._prepare is not None:
+            self._prepare()
+        while (job := self._next()) is not None:
+            if not job.future.set_running_or_notify_cancel():
+                self._finish(None)
+                continue
+            began = self._clock.now()
+            try:
+                result = self._work(job.item)
+            except BaseException as error:  # noqa: BLE001
+                # Whatever went wrong belongs to the caller who waits, not to this thread.
+                self._finish(None)
+                job.future.set_exception(error)
+            else:
+                self._finish(self._clock.now() - began)
+                job.future.set_result(result)
+
+    def _next(self) -> _Job[Item, Result] | None:
+        with self._changed:
+            while not (self._urgent or self._patient):
+                if self._closed:
+                    return None
+                self._changed.wait()
+            self._running += 1
+            return (self._urgent or self._patient).popleft()
+
+    def _finish(self, worked_s: float | None) -> None:
+        with self._changed:
+            self._running -= 1
+            if worked_s is None:
+                return
+            self._done += 1
+            weight = _SMOOTHING if self._job_s else 1.0
+            self._job_s += weight * (worked_s - self._job_s)
