@@ -110,9 +110,9 @@ class LocalEmbedder:
         """The worker pool's numbers."""
         return self._pool.statistics()
 
-    def close(self) -> None:
-        """Refuse what waits and stop the threads (blocks for at most one run)."""
-        self._pool.close()
+    async def close(self) -> None:
+        """Refuse what waits and stop the threads, after at most one run each."""
+        await asyncio.to_thread(self._pool.close)
 
     def _batches(self, texts: Sequence[str], kind: Kind) -> Iterator[_Batch]:
         size = self._settings.batch_size
