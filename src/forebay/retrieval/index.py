@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 
 import msgspec
+import numpy as np
 
+from forebay.kernel.errors import StoreError
 from forebay.kernel.stages import IndexFeed
 from forebay.retrieval.lexical import LexicalIndex
-from forebay.retrieval.lexical_search import LexicalView
+from forebay.retrieval.lexical_search import Demands, LexicalView
+from forebay.retrieval.segment_build import BuildJob, BuildProcess, build
+from forebay.retrieval.segments import Ids, SegmentFile, choose_kind, concatenate
 from forebay.retrieval.settings import RetrievalSettings
 from forebay.retrieval.terms import Analyzer
+from forebay.retrieval.tiers import SegmentSize, choose_merge
+from forebay.retrieval.vector_view import LiveSegment, VectorView
+from forebay.retrieval.vectors import VectorStore
+
+_FINGERPRINT_ATTEMPTS = 3
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -19,22 +30,38 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     version: int
     lexical: LexicalView
+    vectors: VectorView
+
+    def resolve(self, demands: Demands, among: Ids | None) -> Ids:
+        """Return the chunk ids that meet ``demands``, ascending: all, or those ``among``."""
+        if among is None:
+            return self.lexical.allowed(demands)
+        return self.lexical.allowed_among(demands, among)
 
 
 class KbIndex:
     """One knowledge base on disk; open one writable per folder, any number for reading.
 
-    ``snapshot`` is a plain attribute read. ``refresh``, ``maintain`` and ``close`` block and
-    belong into a worker thread; they exclude one another.
+    ``snapshot`` is an attribute read. ``refresh`` and ``close`` block for milliseconds,
+    ``maintain`` for as long as its builds take: all belong into worker threads. ``refresh`` is
+    not held up by a running ``maintain``.
     """
 
-    def __init__(self, kb: str, feed: IndexFeed, lexical: LexicalIndex, *, writable: bool) -> None:
+    def __init__(
+        self, kb: str, lexical: LexicalIndex, vectors: VectorStore, *, feed: IndexFeed,
+        writable: bool, fingerprint: Callable[[], str | None],
+    ) -> None:
         self._kb = kb
         self._feed = feed
         self._lexical = lexical
+        self._vectors = vectors
         self._writable = writable
+        self._fingerprint = fingerprint
         self._lock = Lock()
-        self._snapshot = Snapshot(lexical.version, lexical.view)
+        self._maintenance = Lock()
+        self._builds = BuildProcess()
+        self._closed = False
+        self._snapshot = Snapshot(0, lexical.view, vectors.view)
 
     @classmethod
     def open(
@@ -45,12 +72,27 @@ class KbIndex:
         *,
         writable: bool,
         settings: RetrievalSettings | None = None,
+        fingerprint: Callable[[], str | None] = lambda: None,
     ) -> KbIndex:
-        """Open the index of ``kb`` under the folder ``path`` and catch up with ``feed``."""
+        """Open the index of ``kb`` in the folder ``path`` and catch up with ``feed``.
+
+        ``fingerprint`` answers whose vectors the record holds now (None: none yet). Anything
+        missing or damaged on disk is built again from the feed. Raises ``StoreError`` when the
+        folder cannot be written or another process writes it.
+        """
         settings = settings or RetrievalSettings()
         analyzer = Analyzer(stemming=settings.lexical.stemming)
-        lexical = LexicalIndex(path, settings.lexical, analyzer, writable=writable)
-        index = cls(kb, feed, lexical, writable=writable)
+        try:
+            if writable:
+                path.mkdir(parents=True, exist_ok=True)
+                _clear_leftovers(path)
+            lexical = LexicalIndex(path, settings.lexical, analyzer, writable=writable)
+        except (OSError, ValueError) as error:
+            raise StoreError(f"The search index of '{kb}' cannot be opened.") from error
+        vectors = VectorStore(path, kb, feed, settings.vector)
+        index = cls(
+            kb, lexical, vectors, feed=feed, writable=writable, fingerprint=fingerprint
+        )
         index.refresh()
         return index
 
@@ -66,20 +108,156 @@ class KbIndex:
     def refresh(self) -> int:
         """Catch up with the record (writer) or with the writer (reader); return the version."""
         with self._lock:
-            if self._writable:
-                self._lexical.apply(self._feed, self._kb)
-            else:
-                self._lexical.reload()
-            self._snapshot = Snapshot(self._lexical.version, self._lexical.view)
+            self._check_open()
+            try:
+                if self._writable:
+                    self._lexical.apply(self._feed, self._kb)
+                else:
+                    self._lexical.reload()
+            except (OSError, ValueError) as error:
+                raise StoreError(
+                    f"The search index of '{self._kb}' could not be brought up to date."
+                ) from error
+            self._refresh_vectors()
+            self._show()
             return self._snapshot.version
 
-    def maintain(self) -> None:
-        """Do the background work that is due: merges; no result changes by it."""
-        with self._lock:
-            self._lexical.merge()
-            self._snapshot = Snapshot(self._lexical.version, self._lexical.view)
+    def _refresh_vectors(self) -> None:
+        """Take in vectors; again when the record changed its embedder meanwhile."""
+        for _ in range(_FINGERPRINT_ATTEMPTS):
+            fingerprint = self._fingerprint()
+            if self._writable:
+                self._vectors.catch_up(fingerprint)
+            else:
+                self._vectors.follow(fingerprint)
+            if self._fingerprint() == fingerprint:
+                return
+        self._vectors.open(None)
+
+    def _show(self) -> None:
+        self._snapshot = Snapshot(self._lexical.version, self._lexical.view, self._vectors.view)
+
+    def maintain(self, *, force: bool = False) -> bool:
+        """Fold, merge and rebuild vector segments that are due; True when something was done.
+
+        Changes no result. Blocking, for as long as a build takes; large builds run in a process
+        of the lowest priority. ``force`` folds deltas however small. Only for the writer.
+        """
+        with self._maintenance:
+            with self._lock:
+                self._check_open()
+                if not self._writable or self._vectors.view.fingerprint is None:
+                    return False
+                chosen = self._due(force=force)
+                if not chosen:
+                    return False
+                self._vectors.seal()
+                fingerprint, covered = self._vectors.view.fingerprint, self._covered(chosen)
+            try:
+                files = self._build(chosen)
+                with self._lock:
+                    self._check_open()
+                    if self._vectors.view.fingerprint != fingerprint:
+                        return False
+                    self._vectors.replace(chosen, files, covered=covered)
+                    self._show()
+            except (OSError, RuntimeError, MemoryError) as error:
+                raise StoreError(
+                    f"Vector segments of '{self._kb}' could not be merged; search goes on."
+                ) from error
+            finally:
+                with self._lock:
+                    self._vectors.unseal()
+            return True
+
+    def _due(self, *, force: bool) -> tuple[LiveSegment, ...]:
+        segments = self._vectors.view.segments
+        sizes = [
+            SegmentSize(len(each), each.dead_rows, each.segment.file is not None)
+            for each in segments
+        ]
+        chosen = choose_merge(sizes, self._vectors.settings, force=force)
+        return tuple(segments[i] for i in chosen)
+
+    def _covered(self, chosen: Sequence[LiveSegment]) -> int:
+        """The version whose vectors are all on disk after this merge."""
+        deltas = {id(s.segment) for s in self._vectors.view.segments if s.segment.file is None}
+        if deltas <= {id(each.segment) for each in chosen}:
+            return self._vectors.view.version
+        return self._vectors.covered
+
+    def _build(self, chosen: Sequence[LiveSegment]) -> list[SegmentFile]:
+        settings = self._vectors.settings
+        alive = sum(len(each) for each in chosen)
+        if not alive:
+            return []
+        kind = choose_kind(alive, settings)
+        base = max(chosen, key=len)
+        extends = (
+            kind == "hnsw"
+            and base.segment.kind == "hnsw"
+            and base.dead_rows <= settings.dead_share_max / 2 * len(base.segment)
+        )
+        parts = [_alive(each) for each in chosen if not (extends and each is base)]
+        dimensions = int(base.segment.flat.d)
+        ids, vectors = concatenate(parts, dimensions)
+        del parts
+        job = BuildJob(
+            folder=str(self._vectors.folder),
+            name=self._next_name(),
+            kind=kind,
+            settings=settings,
+            base=base.segment.file if extends else None,
+        )
+        if kind == "exact" or (alive <= settings.inline_build_rows and not extends):
+            return [build(job, ids, vectors)]
+        return [self._builds.build(job, ids, vectors)]
+
+    def _next_name(self) -> str:
+        used = [
+            int(found.group(1))
+            for path in self._vectors.folder.glob("segment-*")
+            if (found := re.match(r"segment-(\d+)\.", path.name))
+        ]
+        return f"segment-{max(used, default=0) + 1:08d}"
 
     def close(self) -> None:
-        """Give up the writer; what was published stays."""
+        """Give up the writer and end a running build; what was published stays."""
+        self._builds.stop()
         with self._lock:
+            self._closed = True
             self._lexical.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError(f"The search index of '{self._kb}' is closed.")
+
+    def statistics(self) -> dict[str, int | str | bool]:
+        """Return sizes for telemetry and for people."""
+        snapshot = self._snapshot
+        segments = snapshot.vectors.segments
+        on_disk = [each for each in segments if each.segment.file is not None]
+        return {
+            "version": snapshot.version,
+            "chunks": snapshot.lexical.chunks,
+            "lexical_segments": snapshot.lexical.segments,
+            "vectors": snapshot.vectors.rows,
+            "vector_segments": len(on_disk),
+            "vector_deltas": len(segments) - len(on_disk),
+            "vector_delta_rows": sum(len(e) for e in segments if e.segment.file is None),
+            "dead_vectors": sum(each.dead_rows for each in segments),
+            "fingerprint": snapshot.vectors.fingerprint or "",
+            "maintenance_due": bool(self._writable and self._due(force=False)),
+        }
+
+
+def _alive(each: LiveSegment) -> tuple[Ids, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
+    ids, rows = each.alive()
+    return ids, each.segment.vectors(rows)
+
+
+def _clear_leftovers(folder: Path) -> None:
+    """Remove what a crash left half-built; nothing published has these names."""
+    for pattern in ("new-*", "input-*", "*.new"):
+        for path in folder.glob(pattern):
+            path.unlink(missing_ok=True)

@@ -71,6 +71,7 @@ class LexicalView:
         self._frequencies: dict[str, int] = {}
         self._allowed: OrderedDict[Demands, Ids] = OrderedDict()
         self.chunks = 0 if searcher is None else searcher.num_docs
+        self.segments = 0 if searcher is None else searcher.num_segments
         self._average, self._stale = self._statistics()
 
     def _statistics(self) -> tuple[float, bool]:
@@ -86,18 +87,27 @@ class LexicalView:
         """Cut ``text`` into terms and weigh them; never fails, whatever the text."""
         terms = self._analyzer.query(text[: self._settings.query_max_characters])
         weighed = [(self._idf(self._frequency(term)), term) for term in terms]
-        unknown = self._idf(1) if self.chunks else 1.0
-        found = [(idf, term) for idf, term in weighed if idf > 0.0]
+        found = [pair for pair in weighed if pair[0] > 0.0]
         found.sort(key=lambda pair: -pair[0])
-        found = found[: self._settings.query_max_terms]
         ideal = sum(idf for idf, _ in found)
-        missing = sum(unknown for idf, _ in weighed if idf == 0.0)
+        missing = self._idf(1) * (len(weighed) - len(found))
+        kept = self._without_common(found[: self._settings.query_max_terms], ideal)
+        worth = sum(idf for idf, _ in kept)
         return LexicalQuery(
-            terms=tuple(term for _, term in found),
-            idf=tuple(idf for idf, _ in found),
+            terms=tuple(term for _, term in kept),
+            idf=tuple(idf for idf, _ in kept),
             known=ideal / (ideal + missing) if ideal else 0.0,
-            ideal=ideal * (self._settings.k1 + 1.0),
+            ideal=worth * (self._settings.k1 + 1.0),
         )
+
+    def _without_common(
+        self, found: list[tuple[float, str]], ideal: float
+    ) -> list[tuple[float, str]]:
+        """Leave out terms that are nearly everywhere: they cost most and decide least."""
+        common = self._idf(max(1, int(self.chunks * self._settings.common_share)))
+        kept = [pair for pair in found if pair[0] > common]
+        left_out = ideal - sum(idf for idf, _ in kept)
+        return kept if kept and left_out <= self._settings.common_worth_max * ideal else found
 
     def _frequency(self, term: str) -> int:
         """Living chunks that hold ``term``."""
@@ -150,6 +160,8 @@ class LexicalView:
             return NO_HITS.ids
         clauses = [(tantivy.Occur.Must, self._demand(keys)) for keys in demands]
         addresses = self._find(clauses, self.chunks)
+        if not addresses:
+            return NO_HITS.ids
         values = self._searcher.fast_field_values("chunk", addresses)
         ids = np.sort(np.asarray(values, np.int64))
         with self._lock:
@@ -157,6 +169,17 @@ class LexicalView:
             if len(self._allowed) > _ALLOWED_SETS_MAX:
                 self._allowed.popitem(last=False)
         return ids
+
+    def allowed_among(self, demands: Demands, chunk_ids: Ids) -> Ids:
+        """Return those of ``chunk_ids`` that meet ``demands``, ascending."""
+        if self._searcher is None or not len(chunk_ids):
+            return NO_HITS.ids
+        clauses = [(tantivy.Occur.Must, self._among(chunk_ids.tolist()))]
+        clauses += [(tantivy.Occur.Must, self._demand(keys)) for keys in demands]
+        addresses = self._find(clauses, len(chunk_ids))
+        if not addresses:
+            return NO_HITS.ids
+        return np.sort(np.asarray(self._searcher.fast_field_values("chunk", addresses), np.int64))
 
     def count_allowed(self, demands: Demands) -> int:
         """Return how many chunks meet ``demands`` without listing them."""

@@ -22,8 +22,8 @@ class LexicalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0,
             le=10,
         ),
-    ] = 1
-    stemming: Annotated[bool, Meta(description="Reduce English words to their stems.")] = True
+    ] = 2
+    stemming: Annotated[bool, Meta(description="Find English words by their stems too.")] = True
     candidates: Annotated[
         int,
         Meta(description="How many chunks the engine proposes for exact scoring.", ge=10, le=2000),
@@ -39,7 +39,64 @@ class LexicalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     query_max_terms: Annotated[
         int,
         Meta(description="At most this many terms, the rarest, are searched.", ge=8, le=1024),
-    ] = 96
+    ] = 128
+    common_share: Annotated[
+        float,
+        Meta(description="Terms in more than this share of chunks are left out if others remain.",
+             gt=0.0, le=1.0),
+    ] = 0.3
+    common_worth_max: Annotated[
+        float,
+        Meta(description="The share of a query's worth that may be left out that way.",
+             ge=0.0, lt=1.0),
+    ] = 0.2
+
+
+class VectorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How vectors are searched and kept."""
+
+    kind: Annotated[
+        VectorKind,
+        Meta(description="Structure of large segments: by size, or always this one."),
+    ] = "auto"
+    exact_rows_max: Annotated[
+        int, Meta(description="Segments smaller than this are scanned exactly.", ge=1)
+    ] = 8192
+    hnsw_rows_max: Annotated[
+        int, Meta(description="Segments from this size on use IVF-PQ when kind is auto.", ge=1000)
+    ] = 1_000_000
+    hnsw_m: Annotated[int, Meta(description="HNSW links per node (F3.5).", ge=4, le=64)] = 16
+    hnsw_ef_construction: Annotated[
+        int, Meta(description="HNSW build width (F0.4: at most 200).", ge=16, le=200)
+    ] = 80
+    hnsw_ef_search: Annotated[
+        int, Meta(description="HNSW search width (F3.5: memory misses jump above 64).", ge=8)
+    ] = 64
+    ivfpq_lists: Annotated[int, Meta(description="IVF lists at most (F2.8).", ge=1)] = 4096
+    ivfpq_parts: Annotated[int, Meta(description="PQ sub-vectors of 8 bits (F2.8).", ge=1)] = 32
+    ivfpq_nprobe: Annotated[int, Meta(description="IVF lists probed (F2.8).", ge=1)] = 32
+    ivfpq_refine: Annotated[
+        int, Meta(description="IVF-PQ proposals per hit that the raw vectors decide.", ge=1)
+    ] = 8
+    filtered_scan_share: Annotated[
+        float,
+        Meta(description="Below this share of passing chunks a filter is scanned exactly.",
+             ge=0.0, le=1.0),
+    ] = 0.2
+    fold_rows: Annotated[
+        int, Meta(description="Rows in memory that make a new segment on disk due.", ge=16)
+    ] = 2048
+    tier_ratio: Annotated[
+        int, Meta(description="Segments of one size tier that are merged together.", ge=2, le=16)
+    ] = 4
+    dead_share_max: Annotated[
+        float,
+        Meta(description="Share of removed rows at which a segment is rebuilt.", gt=0.0, lt=1.0),
+    ] = 0.2
+    inline_build_rows: Annotated[
+        int,
+        Meta(description="Larger builds run in a process of low priority.", ge=0),
+    ] = 8192
 
 
 class RetrievalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,4 +105,19 @@ class RetrievalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     top_k_max: Annotated[
         int, Meta(description="The most hits one search may ask for.", ge=1, le=1000)
     ] = 100
+    candidates: Annotated[
+        int, Meta(description="Chunks each leg hands to fusion.", ge=10, le=1000)
+    ] = 50
+    vector_timeout_ms: Annotated[
+        int,
+        Meta(description="Embedding and vector search together; then words alone (F2.10).", ge=1),
+    ] = 300
+    early_exit_confidence: Annotated[
+        float,
+        Meta(description="Confidence of the best word hit that skips vectors (F2.10).", gt=0.0),
+    ] = 0.92
+    in_flight_max: Annotated[
+        int, Meta(description="Searches at once in this process; more are refused.", ge=1)
+    ] = 256
     lexical: LexicalSettings = LexicalSettings()
+    vector: VectorSettings = VectorSettings()

@@ -27,6 +27,7 @@ _PART = re.compile(r"[^\W_]+", re.UNICODE)
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _TERM_CHARACTERS_MAX = 64
+_STEM_MARK = "~"
 _CACHE_ENTRIES_MAX = 65_536
 
 
@@ -47,11 +48,15 @@ class Analyzer:
         self._words: dict[str, tuple[str, ...]] = {}
 
     def document(self, text: str) -> list[str]:
-        """Return the terms under which ``text`` is found, repeats included."""
+        """Return the terms under which ``text`` is found, repeats included.
+
+        Han runs give dictionary words and sub-words, every pair and every single character: the
+        dictionary is of Simplified Chinese, pairs carry Traditional, names and new words.
+        """
         terms: list[str] = []
         for run in _RUN.findall(fold(text)):
             if _CJK_CHARACTER.match(run):
-                terms += _han_words(run)
+                terms += [word for word in rjieba.cut_for_search(run) if len(word) > 1]
                 terms += [run[i : i + 2] for i in range(len(run) - 1)]
                 terms += run
             else:
@@ -59,21 +64,8 @@ class Analyzer:
         return terms
 
     def query(self, text: str) -> list[str]:
-        """Return the distinct terms to look for, in order of first appearance.
-
-        Single Han characters are looked for only where they stand alone: inside a longer run
-        they would match half of all Chinese text.
-        """
-        terms: dict[str, None] = {}
-        for run in _RUN.findall(fold(text)):
-            if not _CJK_CHARACTER.match(run):
-                terms.update(dict.fromkeys(self._expand(run)))
-            elif len(run) == 1:
-                terms[run] = None
-            else:
-                terms.update(dict.fromkeys(w for w in _han_words(run)))
-                terms.update(dict.fromkeys(run[i : i + 2] for i in range(len(run) - 1)))
-        return list(terms)
+        """Return the distinct terms to look for, in order of first appearance."""
+        return list(dict.fromkeys(self.document(text)))
 
     def _expand(self, run: str) -> tuple[str, ...]:
         known = self._words.get(run)
@@ -96,13 +88,19 @@ class Analyzer:
         if run.endswith(("'s", "’s", "'S", "’S")):
             parts = parts[:-1]
         forms = dict.fromkeys([whole, *parts] if len(parts) > 1 else [whole, *parts[:1]])
-        return tuple(self._stem(form[:_TERM_CHARACTERS_MAX]) for form in forms if form)
+        kept = [form[:_TERM_CHARACTERS_MAX] for form in forms if form]
+        return tuple(dict.fromkeys([*kept, *self._stems(kept)]))
 
-    def _stem(self, word: str) -> str:
-        if not self._stemming or len(word) < 4 or not (word.isascii() and word.isalpha()):
-            return word
-        stems = self._stemmer.analyze(word)
-        return stems[0] if stems else word
+    def _stems(self, words: list[str]) -> list[str]:
+        """Stems go beside the words, marked: a word itself is worth more than its family."""
+        if not self._stemming:
+            return []
+        stems = [
+            self._stemmer.analyze(word)
+            for word in words
+            if len(word) > 3 and word.isascii() and word.isalpha()
+        ]
+        return [_STEM_MARK + found[0] for found in stems if found]
 
 
 def fold(text: str) -> str:
@@ -115,11 +113,6 @@ def is_chinese(text: str) -> bool:
     cjk = len(_CJK_CHARACTER.findall(text))
     letters = sum(map(str.isalpha, text))
     return cjk > 0 and cjk * 4 >= letters
-
-
-def _han_words(run: str) -> list[str]:
-    """Dictionary words and sub-words of three and more characters; pairs come separately."""
-    return [word for word in rjieba.cut_for_search(run) if len(word) > 2]
 
 
 def _strip_marks(word: str) -> str:
