@@ -103,7 +103,8 @@ class LocalEmbedder:
                 self._top_up(flights, batches)
         finally:
             for flight in flights:
-                flight.cancel()
+                if not flight.cancel():
+                    flight.exception()  # seen: the first failure is the one that is raised
         return Vectors(tuple(range(len(texts))), self._spec.dimensions, rows.tobytes())
 
     def statistics(self) -> PoolStatistics:

@@ -1,0 +1,148 @@
+"""The local embedder: prefixes, priority, bounds, deadlines and cancellation around a model."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from forebay.embedding.local import LocalEmbedder, LocalSettings
+from forebay.embedding.prefixes import E5
+from forebay.embedding.workers import WorkerSettings
+from forebay.kernel.clock import SystemClock
+from forebay.kernel.errors import DeadlineExceeded, EngineError, Overloaded
+from forebay.kernel.stages import EmbedderSpec
+
+_WAIT_S = 5
+
+
+class Letters:
+    """A tokenizer: one id a character."""
+
+    pad_id = 0
+
+    def encode(self, text: str, limit: int) -> list[int]:
+        return [ord(character) for character in text][:limit]
+
+
+class Recorder:
+    """An encoder that notes its inputs and can be held."""
+
+    def __init__(self) -> None:
+        self.seen: list[list[str]] = []
+        self.open = threading.Event()
+        self.open.set()
+        self.begun = threading.Event()
+
+    def encode(self, rows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        self.seen.append(["".join(map(chr, row)) for row in rows])
+        self.begun.set()
+        assert self.open.wait(_WAIT_S)
+        if any("bad" in text for text in self.seen[-1]):
+            raise EngineError("bad")
+        return np.array([[len(row), row[-1] if row else 0] for row in rows], np.float32)
+
+
+@asynccontextmanager
+async def local(
+    settings: LocalSettings | None = None,
+) -> AsyncIterator[tuple[LocalEmbedder, Recorder]]:
+    recorder = Recorder()
+    embedder = LocalEmbedder(
+        EmbedderSpec("letters", "0" * 32, 2, 64),
+        Letters(),
+        recorder,
+        prefixes=E5,
+        settings=settings or LocalSettings(pool=WorkerSettings(workers=1)),
+        clock=SystemClock(),
+    )
+    try:
+        yield embedder, recorder
+    finally:
+        recorder.open.set()
+        await embedder.close()
+
+
+async def begun(recorder: Recorder) -> None:
+    assert await asyncio.to_thread(recorder.begun.wait, _WAIT_S)
+
+
+async def test_prefix_by_kind() -> None:
+    async with local() as (embedder, recorder):
+        for kind in ("query", "passage", "raw"):
+            await embedder.embed(["x"], kind=kind)
+    assert recorder.seen == [["query: x"], ["passage: x"], ["x"]]
+
+
+async def test_batches_are_of_similar_length_and_answers_in_order() -> None:
+    settings = LocalSettings(batch_size=2, pool=WorkerSettings(workers=1))
+    async with local(settings) as (embedder, recorder):
+        vectors = await embedder.embed(["aaaa", "b", "cc", "ddd", "e"], kind="raw")
+    assert recorder.seen == [["b", "e"], ["cc", "ddd"], ["aaaa"]]
+    found = np.frombuffer(vectors.data, "<f4").reshape(-1, 2)
+    assert found[:, 0].tolist() == [4, 1, 2, 3, 1]
+
+
+async def test_a_query_waits_for_one_run_only() -> None:
+    async with local() as (embedder, recorder):
+        recorder.open.clear()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(embedder.embed([f"p{n}" for n in range(10)], kind="passage"))
+            await begun(recorder)
+            group.create_task(embedder.embed(["q"], kind="query"))
+            await asyncio.sleep(0)
+            recorder.open.set()
+    assert recorder.seen.index(["query: q"]) == 1
+
+
+async def test_one_call_holds_a_bounded_share_of_the_queue() -> None:
+    settings = LocalSettings(
+        max_jobs_per_call=4, pool=WorkerSettings(workers=1, max_waiting_passages=4)
+    )
+    async with local(settings) as (embedder, recorder):
+        vectors = await embedder.embed([str(n) for n in range(50)], kind="passage")
+        assert len(vectors.ids) == len(recorder.seen) == 50
+        recorder.open.clear()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(embedder.embed(["a"] * 5, kind="passage"))
+            await asyncio.sleep(0)
+            with pytest.raises(Overloaded):
+                await embedder.embed(["b"] * 5, kind="passage")
+            recorder.open.set()
+        assert embedder.statistics().waiting == 0
+
+
+async def test_cancelling_drops_what_has_not_begun() -> None:
+    async with local() as (embedder, recorder):
+        recorder.open.clear()
+        async with asyncio.TaskGroup() as group:
+            work = group.create_task(embedder.embed(["a", "b", "c"], kind="raw"))
+            await begun(recorder)
+            work.cancel()
+        assert work.cancelled()
+        assert embedder.statistics().waiting == 0
+        recorder.open.set()
+        await embedder.embed(["z"], kind="raw")
+    assert recorder.seen == [["a"], ["z"]]
+
+
+async def test_a_failed_run_fails_its_call_and_drops_the_rest() -> None:
+    async with local() as (embedder, recorder):
+        with pytest.raises(EngineError):
+            await embedder.embed(["bad"] * 3 + ["x"] * 20, kind="raw")
+        assert embedder.statistics().waiting == 0
+        await embedder.embed(["fine"], kind="raw")
+    assert recorder.seen[-1] == ["fine"]
+
+
+async def test_a_stuck_model_is_a_deadline() -> None:
+    settings = LocalSettings(timeout_s=0.01, pool=WorkerSettings(workers=1))
+    async with local(settings) as (embedder, recorder):
+        recorder.open.clear()
+        with pytest.raises(DeadlineExceeded):
+            await embedder.embed(["x"], kind="query")

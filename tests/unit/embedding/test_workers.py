@@ -1,0 +1,123 @@
+"""The worker pool: urgent first, bounded, nothing runs that was cancelled."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
+
+import pytest
+
+from forebay.embedding.workers import WorkerPool, WorkerSettings
+from forebay.kernel.clock import SystemClock
+from forebay.kernel.errors import Overloaded, Unavailable
+
+_WAIT_S = 5
+
+
+class Gate:
+    """Work that records its item and holds until opened."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.begun = threading.Event()
+        self.ran: list[str] = []
+
+    def __call__(self, item: str) -> str:
+        self.ran.append(item)
+        self.begun.set()
+        assert self.open.wait(_WAIT_S)
+        if item == "fail":
+            raise ValueError(item)
+        return item.upper()
+
+
+@contextmanager
+def blocked(
+    settings: WorkerSettings,
+) -> Iterator[tuple[WorkerPool[str, str], Gate, Future[str]]]:
+    """A pool whose one thread is in the middle of the job ``first``."""
+    gate = Gate()
+    pool = WorkerPool(gate, settings, SystemClock(), name="test")
+    first = pool.submit("first", urgent=False)
+    assert gate.begun.wait(_WAIT_S)
+    try:
+        yield pool, gate, first
+    finally:
+        gate.open.set()
+        pool.close()
+
+
+def test_queries_overtake_passages_and_keep_their_own_order() -> None:
+    with blocked(WorkerSettings(workers=1)) as (pool, gate, _):
+        jobs = [pool.submit(name, urgent=False) for name in ("p1", "p2")]
+        jobs += [pool.submit(name, urgent=True) for name in ("q1", "q2")]
+        gate.open.set()
+        assert [job.result(_WAIT_S) for job in jobs] == ["P1", "P2", "Q1", "Q2"]
+    assert gate.ran == ["first", "q1", "q2", "p1", "p2"]
+
+
+def test_each_lane_is_bounded_alone() -> None:
+    settings = WorkerSettings(workers=1, max_waiting_queries=1, max_waiting_passages=2)
+    with blocked(settings) as (pool, _, _):
+        pool.submit("p1", urgent=False)
+        pool.submit("p2", urgent=False)
+        with pytest.raises(Overloaded) as refused:
+            pool.submit("p3", urgent=False)
+        assert refused.value.retry_after_s >= 1
+        pool.submit("q1", urgent=True)
+        with pytest.raises(Overloaded):
+            pool.submit("q2", urgent=True)
+
+
+def test_a_cancelled_job_frees_its_place_and_never_runs() -> None:
+    settings = WorkerSettings(workers=1, max_waiting_passages=1)
+    with blocked(settings) as (pool, gate, _):
+        assert pool.submit("dropped", urgent=False).cancel()
+        assert pool.statistics().waiting == 0
+        kept = pool.submit("kept", urgent=False)
+        gate.open.set()
+        assert kept.result(_WAIT_S) == "KEPT"
+    assert "dropped" not in gate.ran
+
+
+def test_a_failure_reaches_its_caller_and_the_thread_lives_on() -> None:
+    with blocked(WorkerSettings(workers=1)) as (pool, gate, first):
+        failing, after = pool.submit("fail", urgent=False), pool.submit("after", urgent=False)
+        gate.open.set()
+        assert first.result(_WAIT_S) == "FIRST"
+        with pytest.raises(ValueError, match="fail"):
+            failing.result(_WAIT_S)
+        assert after.result(_WAIT_S) == "AFTER"
+
+
+def test_close_refuses_what_waits_and_finishes_what_runs() -> None:
+    with blocked(WorkerSettings(workers=1)) as (pool, gate, first):
+        waiting = pool.submit("waiting", urgent=True)
+        gone = pool.submit("gone", urgent=False)
+        gone.cancel()
+        gate.open.set()
+        pool.close()
+        assert first.result(0) == "FIRST"
+        assert waiting.done()
+        with pytest.raises((Unavailable, CancelledError)):
+            gone.result(0)
+        with pytest.raises(Unavailable):
+            pool.submit("late", urgent=True)
+
+
+def test_statistics_and_thread_preparation() -> None:
+    prepared: list[str] = []
+    pool = WorkerPool(
+        str.upper,
+        WorkerSettings(workers=2),
+        SystemClock(),
+        name="prep",
+        prepare=lambda: prepared.append(threading.current_thread().name),
+    )
+    assert [pool.submit(text, urgent=False).result(_WAIT_S) for text in "ab"] == ["A", "B"]
+    pool.close()
+    seen = pool.statistics()
+    assert (seen.workers, seen.done, seen.running, seen.waiting) == (2, 2, 0, 0)
+    assert sorted(prepared) == ["prep-0", "prep-1"]
