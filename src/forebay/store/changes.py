@@ -1,0 +1,240 @@
+"""One commit's statements: documents in and out inside an open write transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+import msgspec
+
+from forebay.kernel.documents import ChunkDraft, DocumentDraft, Outcome
+from forebay.kernel.errors import InvalidRequest
+from forebay.store.codec import pack_mapping, pack_strings, pack_text
+from forebay.store.rows import KbRow
+
+_HEAD = "content_hash, source, title, media_type, language, tags, groups, metadata"
+_INSERT_DOCUMENT = (
+    "INSERT INTO document (kb, name, version, first_chunk, chunks, characters, updated_at, "
+    f"{_HEAD}, warnings) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_INSERT_CHUNK = "INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+class Sequencer:
+    """Chunk ids: from the record's own row, never lowered by a rollback, never reused."""
+
+    def __init__(self) -> None:
+        self._next = 1
+
+    def load(self, connection: sqlite3.Connection) -> None:
+        """Take up the record's mark; ids given to a rolled-back commit stay used."""
+        [[value]] = connection.execute("SELECT value FROM meta WHERE key = 'next_chunk'")
+        self._next = max(self._next, value)
+
+    def take(self, count: int) -> int:
+        """The first of ``count`` contiguous ids."""
+        first = self._next
+        self._next += count
+        return first
+
+    def save(self, connection: sqlite3.Connection) -> None:
+        """Write the mark; belongs into the transaction whose ids it covers."""
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'next_chunk'", (self._next,))
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    id: int
+    version: int
+    first_chunk: int
+    chunks: int
+    characters: int
+    head: tuple[str, ...]
+
+    @property
+    def last_chunk(self) -> int:
+        return self.first_chunk + self.chunks - 1
+
+
+class DocumentChanges:
+    """Applies puts and removes to one kb and keeps its counters."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, kb: KbRow, sequencer: Sequencer, now: float
+    ) -> None:
+        self._connection = connection
+        self._kb = kb
+        self._sequencer = sequencer
+        self._now = now
+        self._version = kb.version + 1
+        self._documents = self._chunks = self._pending = self._characters = 0
+        self.changed = False
+        self.awaiting = False
+        self.outcomes: list[tuple[str, Outcome]] = []
+
+    def remove(self, document_id: str) -> None:
+        """Remove a document; no outcome when there is none."""
+        stored = self._find(document_id)
+        if stored is not None:
+            self._delete(stored)
+            self.outcomes.append((document_id, "removed"))
+
+    def put(self, draft: DocumentDraft) -> None:
+        """Add, replace or leave a document."""
+        if not draft.document_id:
+            raise InvalidRequest("a document id cannot be empty.", param="id")
+        head = _head(draft)
+        stored = self._find(draft.document_id)
+        if stored is not None and stored.head == head:
+            self.outcomes.append((draft.document_id, "unchanged"))
+            self.awaiting = self.awaiting or self._lacks_vectors(stored)
+            return
+        kept: dict[tuple[str, str, str], bytes] = {}
+        if stored is not None:
+            if stored.head[2] == draft.title:
+                kept = self._vectors_by_content(stored)
+            self._delete(stored)
+        self._insert(draft, head, kept)
+        self.outcomes.append((draft.document_id, "replaced" if stored else "indexed"))
+
+    def finish(self) -> None:
+        """Write the counters and the new version of the kb."""
+        self._sequencer.save(self._connection)
+        self._connection.execute(
+            "UPDATE kb SET version = ?, documents = documents + ?, chunks = chunks + ?, "
+            "pending = pending + ?, characters = characters + ? WHERE id = ?",
+            (
+                self._version,
+                self._documents,
+                self._chunks,
+                self._pending,
+                self._characters,
+                self._kb.id,
+            ),
+        )
+
+    def _find(self, document_id: str) -> _Stored | None:
+        row = self._connection.execute(
+            f"SELECT id, version, first_chunk, chunks, characters, {_HEAD} "
+            "FROM document WHERE kb = ? AND name = ?",
+            (self._kb.id, document_id),
+        ).fetchone()
+        return None if row is None else _Stored(*row[:5], row[5:])
+
+    def _lacks_vectors(self, stored: _Stored) -> bool:
+        return (
+            self._connection.execute(
+                "SELECT 1 FROM pending WHERE kb = ? AND chunk BETWEEN ? AND ? LIMIT 1",
+                (self._kb.id, stored.first_chunk, stored.last_chunk),
+            ).fetchone()
+            is not None
+        )
+
+    def _vectors_by_content(self, stored: _Stored) -> dict[tuple[str, str, str], bytes]:
+        """Vectors that fit a new chunk too: same title, headings, context and text."""
+        rows = self._connection.execute(
+            "SELECT c.heading_path, c.context, c.text, e.data FROM chunk c "
+            "JOIN embedding e ON e.chunk = c.id WHERE c.id BETWEEN ? AND ?",
+            (stored.first_chunk, stored.last_chunk),
+        )
+        return {(path, context, text): data for path, context, text, data in rows}
+
+    def _delete(self, stored: _Stored) -> None:
+        execute = self._connection.execute
+        span = (stored.first_chunk, stored.last_chunk)
+        execute("DELETE FROM embedding WHERE chunk BETWEEN ? AND ?", span)
+        cursor = execute(
+            "DELETE FROM pending WHERE kb = ? AND chunk BETWEEN ? AND ?", (self._kb.id, *span)
+        )
+        self._pending -= cursor.rowcount
+        execute("DELETE FROM chunk WHERE id BETWEEN ? AND ?", span)
+        execute("DELETE FROM document_text WHERE document = ?", (stored.id,))
+        execute("DELETE FROM document WHERE id = ?", (stored.id,))
+        # What this very commit made and removed again never lived at any version.
+        if stored.chunks and stored.version < self._version:
+            execute(
+                "INSERT INTO tombstone VALUES (?, ?, ?, ?, ?)",
+                (self._kb.id, self._version, stored.first_chunk, stored.chunks, stored.version),
+            )
+        self._documents -= 1
+        self._chunks -= stored.chunks
+        self._characters -= stored.characters
+        self.changed = True
+
+    def _insert(
+        self,
+        draft: DocumentDraft,
+        head: tuple[str, ...],
+        kept: dict[tuple[str, str, str], bytes],
+    ) -> None:
+        execute = self._connection.execute
+        count = len(draft.chunks)
+        first = self._sequencer.take(count)
+        facts = (first, count, len(draft.text), self._now)
+        cursor = execute(
+            _INSERT_DOCUMENT,
+            (
+                self._kb.id,
+                draft.document_id,
+                self._version,
+                *facts,
+                *head,
+                pack_strings(draft.warnings),
+            ),
+        )
+        document = cursor.lastrowid
+        execute("INSERT INTO document_text VALUES (?, ?)", (document, pack_text(draft.text)))
+        rows = [_chunk(first + at, document, chunk) for at, chunk in enumerate(draft.chunks)]
+        self._connection.executemany(_INSERT_CHUNK, rows)
+        self._insert_vectors(rows, kept)
+        self._documents += 1
+        self._chunks += count
+        self._characters += len(draft.text)
+        self.changed = True
+
+    def _insert_vectors(
+        self,
+        rows: Sequence[tuple[int | str | None, ...]],
+        kept: dict[tuple[str, str, str], bytes],
+    ) -> None:
+        kb = self._kb.id
+        lacking: list[tuple[int, int | str | None]] = []
+        carried: list[tuple[int | str | None, int, int, bytes]] = []
+        for row in rows:
+            data = kept.get((str(row[7]), str(row[8]), str(row[9]))) if kept else None
+            if data is None:
+                lacking.append((kb, row[0]))
+            else:
+                carried.append((row[0], kb, self._version, data))
+        self._connection.executemany("INSERT INTO pending VALUES (?, ?)", lacking)
+        self._connection.executemany("INSERT INTO embedding VALUES (?, ?, ?, ?)", carried)
+        self._pending += len(lacking)
+        self.awaiting = self.awaiting or bool(lacking)
+
+
+def _head(draft: DocumentDraft) -> tuple[str, ...]:
+    """The columns that decide between unchanged and replaced, in the order of ``_HEAD``."""
+    return (
+        draft.content_hash,
+        draft.source,
+        draft.title,
+        draft.media_type,
+        draft.language,
+        pack_strings(draft.tags),
+        pack_strings(draft.groups),
+        pack_mapping(draft.metadata),
+    )
+
+
+def _chunk(chunk_id: int, document: int | None, chunk: ChunkDraft) -> tuple[int | str | None, ...]:
+    return (
+        chunk_id,
+        document,
+        chunk.ordinal,
+        chunk.start,
+        chunk.end,
+        chunk.tokens,
+        chunk.page,
+        pack_strings(chunk.heading_path),
+        chunk.context,
+        chunk.text,
+    )

@@ -1,0 +1,144 @@
+"""Connections to the record: how they are opened, and a bounded pool of them for reading."""
+
+from __future__ import annotations
+
+import queue
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+from urllib.parse import quote
+
+from forebay.kernel.errors import StoreError, Unavailable
+from forebay.store.faults import translated
+from forebay.store.schema import require_current
+from forebay.store.settings import StoreSettings
+
+PAGE_BYTES = 4096
+RECORD_FILE = "record.sqlite3"
+
+
+def record_path(folder: Path) -> Path:
+    """The database file of a store folder."""
+    return folder / RECORD_FILE
+
+
+def _open(path: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,  # each connection is used by one thread at a time, under a lock
+        cached_statements=256,
+    )
+
+
+def open_writer(folder: Path, settings: StoreSettings) -> sqlite3.Connection:
+    """A connection that may write, making the file when there is none.
+
+    In WAL mode a commit is in the log before it is acknowledged, so ``kill -9`` loses nothing
+    with either value of ``synchronous``: the log is in the kernel's page cache. A power loss
+    loses nothing with ``full`` (the log is synced at each commit); with ``normal`` it may undo
+    the last commits as a whole, and leaves a consistent store.
+    ``secure_delete`` overwrites what is deleted, so a removed text does not stay in free pages.
+    """
+    connection = _open(record_path(folder), "rwc")
+    try:
+        connection.execute(f"PRAGMA busy_timeout = {settings.busy_timeout_ms}")
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        [[mode]] = connection.execute("PRAGMA journal_mode = WAL")
+        if mode != "wal":
+            raise StoreError("the store's folder does not support write-ahead logging.")
+        connection.execute(f"PRAGMA synchronous = {settings.synchronous}")
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute(f"PRAGMA cache_size = {-(settings.writer_cache_bytes // 1024)}")
+        pages = settings.wal_checkpoint_bytes // PAGE_BYTES
+        connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
+        connection.execute(f"PRAGMA journal_size_limit = {settings.wal_checkpoint_bytes}")
+        if settings.max_bytes:
+            limit = max(1, settings.max_bytes // PAGE_BYTES)
+            connection.execute(f"PRAGMA max_page_count = {limit}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_reader(folder: Path, settings: StoreSettings) -> sqlite3.Connection:
+    """A connection that only reads an existing, current store."""
+    path = record_path(folder)
+    if not path.exists():
+        raise StoreError("there is no store in this folder yet; ingest something first.")
+    connection = _open(path, "rw")  # a WAL reader writes to the shared-memory file
+    try:
+        connection.execute(f"PRAGMA busy_timeout = {settings.busy_timeout_ms}")
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute(f"PRAGMA cache_size = {-(settings.reader_cache_bytes // 1024)}")
+        require_current(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class ReaderPool:
+    """At most ``max_readers`` reading connections, opened as needed and shared by all threads.
+
+    Connections do not survive ``fork``: a process opens its own pool.
+    """
+
+    def __init__(self, folder: Path, settings: StoreSettings) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._slots: queue.LifoQueue[sqlite3.Connection | None] = queue.LifoQueue()
+        for _ in range(settings.max_readers):
+            self._slots.put(None)
+        self._lock = Lock()
+        self._closed = False
+
+    @contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """A connection inside one read transaction: every statement sees the same commit."""
+        connection = self._take()
+        try:
+            with translated():
+                if connection is None:
+                    connection = open_reader(self._folder, self._settings)
+                connection.execute("BEGIN")
+                yield connection
+        finally:
+            self._give(connection)
+
+    def _take(self) -> sqlite3.Connection | None:
+        if self._closed:
+            raise Unavailable("the store is closed.")
+        try:
+            return self._slots.get(timeout=self._settings.read_wait_ms / 1000)
+        except queue.Empty:
+            raise Unavailable("too many reads of the store are under way.") from None
+
+    def _give(self, connection: sqlite3.Connection | None) -> None:
+        if connection is not None:
+            try:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+            except sqlite3.Error:
+                with suppress(sqlite3.Error):
+                    connection.close()
+                connection = None
+        with self._lock:
+            if self._closed and connection is not None:
+                connection.close()
+                connection = None
+            self._slots.put(connection)
+
+    def close(self) -> None:
+        """Close what is idle now, and what is in use when it comes back."""
+        with self._lock:
+            self._closed = True
+            while not self._slots.empty():
+                connection = self._slots.get_nowait()
+                if connection is not None:
+                    connection.close()

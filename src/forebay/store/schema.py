@@ -1,0 +1,111 @@
+"""The record's tables, and the ordered migrations that make them.
+
+Chunk ids of one document are contiguous (``first_chunk`` and ``chunks`` of ``document``), because
+a commit takes them from the store's sequence in one go. So the chunk table needs no index but its
+key, and both change logs hold ranges or ids only: nothing of a removed text stays in them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+
+from forebay.kernel.errors import StoreError, StoreTooNew
+
+Migration = Callable[[sqlite3.Connection], None]
+
+_V1 = (
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
+    # version_floor: a kb made anew starts here, so that no version of a dropped kb comes back.
+    "INSERT INTO meta VALUES ('schema_version', 1), ('next_chunk', 1), ('version_floor', 0)",
+    """CREATE TABLE kb (
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, version INTEGER NOT NULL,
+        created_at REAL NOT NULL, log_floor INTEGER NOT NULL,
+        documents INTEGER NOT NULL DEFAULT 0, chunks INTEGER NOT NULL DEFAULT 0,
+        pending INTEGER NOT NULL DEFAULT 0, characters INTEGER NOT NULL DEFAULT 0,
+        embedder TEXT, embedder_since INTEGER NOT NULL DEFAULT 0,
+        reembedding INTEGER NOT NULL DEFAULT 0)""",
+    """CREATE TABLE document (
+        id INTEGER PRIMARY KEY, kb INTEGER NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,
+        first_chunk INTEGER NOT NULL, chunks INTEGER NOT NULL, characters INTEGER NOT NULL,
+        updated_at REAL NOT NULL, content_hash TEXT NOT NULL, source TEXT NOT NULL,
+        title TEXT NOT NULL, media_type TEXT NOT NULL, language TEXT NOT NULL,
+        tags TEXT NOT NULL, groups TEXT NOT NULL, metadata TEXT NOT NULL,
+        warnings TEXT NOT NULL)""",
+    "CREATE UNIQUE INDEX document_name ON document (kb, name)",
+    "CREATE INDEX document_version ON document (kb, version)",
+    "CREATE TABLE document_text (document INTEGER PRIMARY KEY, data BLOB NOT NULL)",
+    """CREATE TABLE chunk (
+        id INTEGER PRIMARY KEY, document INTEGER NOT NULL, ordinal INTEGER NOT NULL,
+        start INTEGER NOT NULL, stop INTEGER NOT NULL, tokens INTEGER NOT NULL, page INTEGER,
+        heading_path TEXT NOT NULL, context TEXT NOT NULL, text TEXT NOT NULL)""",
+    """CREATE TABLE embedding (
+        chunk INTEGER PRIMARY KEY, kb INTEGER NOT NULL, version INTEGER NOT NULL,
+        data BLOB NOT NULL)""",
+    "CREATE INDEX embedding_version ON embedding (kb, version)",
+    """CREATE TABLE pending (
+        kb INTEGER NOT NULL, chunk INTEGER NOT NULL, PRIMARY KEY (kb, chunk)) WITHOUT ROWID""",
+    """CREATE TABLE tombstone (
+        kb INTEGER NOT NULL, version INTEGER NOT NULL, first_chunk INTEGER NOT NULL,
+        chunks INTEGER NOT NULL, created INTEGER NOT NULL,
+        PRIMARY KEY (kb, version, first_chunk)) WITHOUT ROWID""",
+)
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    for statement in _V1:
+        connection.execute(statement)
+
+
+MIGRATIONS: tuple[Migration, ...] = (_create,)
+"""Migration ``i`` takes a store of schema ``i`` to ``i + 1``; one that shipped is never edited."""
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """The schema version of an open store, 0 for an empty file."""
+    [[tables]] = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'meta'")
+    if not tables:
+        return 0
+    [[version]] = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'")
+    return int(version)
+
+
+def check_schema(connection: sqlite3.Connection, current: int = len(MIGRATIONS)) -> int:
+    """Return the store's schema version; ``StoreTooNew`` when this code cannot know it."""
+    found = schema_version(connection)
+    if found > current:
+        raise StoreTooNew(
+            f"this store was written by a newer Forebay (schema {found}, this one knows "
+            f"{current}); upgrade Forebay or use another folder."
+        )
+    return found
+
+
+def require_current(connection: sqlite3.Connection, current: int = len(MIGRATIONS)) -> None:
+    """Raise unless a reader may read this store as it is."""
+    if check_schema(connection, current) < current:
+        raise StoreError(
+            "this store has an older schema; start its writer once to bring it up to date."
+        )
+
+
+def migrate(
+    connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS
+) -> tuple[int, int]:
+    """Bring the schema up to date, each step one transaction; return (version before, after).
+
+    The connection must be in autocommit mode and belong to the holder of the writer lock.
+    """
+    found = check_schema(connection, len(migrations))
+    for version in range(found, len(migrations)):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            migrations[version](connection)
+            connection.execute(
+                "UPDATE meta SET value = ? WHERE key = 'schema_version'", (version + 1,)
+            )
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+    return found, len(migrations)

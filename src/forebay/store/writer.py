@@ -1,0 +1,310 @@
+"""The write side of the record: one process per folder, one transaction per version."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import RLock
+
+import msgspec
+
+from forebay.kernel.clock import Clock, WallClock
+from forebay.kernel.documents import ChunkRow, CommitReceipt, DocumentDraft, KbInfo, Vectors
+from forebay.kernel.errors import (
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    ReembedNeeded,
+    StoreError,
+)
+from forebay.kernel.stages import EmbedderSpec
+from forebay.store.changes import DocumentChanges, Sequencer
+from forebay.store.codec import pack_vectors
+from forebay.store.database import open_writer
+from forebay.store.faults import translated
+from forebay.store.lock import WriterLock
+from forebay.store.maintenance import MaintenanceReport, maintain
+from forebay.store.reader import StoreReader
+from forebay.store.rows import KbRow, find_kb, get_kb
+from forebay.store.schema import migrate
+from forebay.store.settings import StoreSettings
+
+_BATCH = 500
+
+
+class StoreWriter:
+    """The one writer of a store folder; holds the folder's lock until closed or killed.
+
+    Methods block and exclude one another, so any thread may call them; reads go through
+    ``reader``, beside a write. Every method is one transaction: it happens whole, or raises and
+    leaves the last commit as it was, with the writer fit for the next call. Errors: ``StoreBusy``
+    when another process writes here, ``StoreFull``, ``StoreTooNew``, ``StoreError``.
+    """
+
+    def __init__(
+        self, folder: Path, settings: StoreSettings | None = None, clock: Clock | None = None
+    ) -> None:
+        self._folder = folder
+        self._settings = settings or StoreSettings()
+        self._clock = clock or WallClock()
+        self._mutex = RLock()
+        self._sequencer = Sequencer()
+        self._closed = False
+        with translated():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = WriterLock(folder)
+        self._lock.acquire()
+        try:
+            with translated():
+                self._connection = open_writer(folder, self._settings)
+                try:
+                    self.migrated_from, self.schema_version = migrate(self._connection)
+                    self._sequencer.load(self._connection)
+                except BaseException:
+                    self._connection.close()
+                    raise
+            self.reader = StoreReader(folder, self._settings)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    @property
+    def folder(self) -> Path:
+        """The store folder."""
+        return self._folder
+
+    def close(self) -> None:
+        """Close the files and give the lock back; safe to repeat."""
+        with self._mutex:
+            if self._closed:
+                return
+            self._closed = True
+            self.reader.close()
+            with suppress(sqlite3.Error):
+                self._connection.close()
+            self._lock.release()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """A write transaction of the record: committed at the end, undone by any exception."""
+        with self._mutex, translated():
+            if self._closed:
+                raise StoreError("the store is closed.")
+            connection = self._connection
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                self._undo()
+                raise
+
+    @contextmanager
+    def outside_transaction(self) -> Iterator[sqlite3.Connection]:
+        """The writing connection in autocommit mode, for checkpoints and the like."""
+        with self._mutex, translated():
+            if self._closed:
+                raise StoreError("the store is closed.")
+            yield self._connection
+
+    def _undo(self) -> None:
+        try:
+            if self._connection.in_transaction:  # a full disk may have ended it already
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            # The connection is of no use any more; a fresh one finds the last commit.
+            with suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = open_writer(self._folder, self._settings)
+
+    # Knowledge bases
+
+    def create(self, kb: str) -> KbInfo:
+        """Make an empty kb; ``Conflict`` when it exists. ``commit`` makes it when needed."""
+        with self.transaction() as connection:
+            if find_kb(connection, kb) is not None:
+                raise Conflict(f"there is a knowledge base {kb!r} already.", param="kb")
+            return self._create(connection, kb).info()
+
+    def _create(self, connection: sqlite3.Connection, kb: str) -> KbRow:
+        if not kb:
+            raise InvalidRequest("a knowledge base needs a name.", param="kb")
+        [[floor]] = connection.execute("SELECT value FROM meta WHERE key = 'version_floor'")
+        connection.execute(
+            "INSERT INTO kb (name, version, created_at, log_floor) VALUES (?, ?, ?, ?)",
+            (kb, floor, self._clock.now(), floor),
+        )
+        return get_kb(connection, kb)
+
+    def drop(self, kb: str) -> None:
+        """Remove a kb with all it holds; ``NotFound`` when there is none.
+
+        A kb made later under any name starts at a higher version than this one ever had, so an
+        index of the old one cannot be taken for an index of the new one.
+        """
+        with self.transaction() as connection:
+            row = get_kb(connection, kb)
+            connection.execute(
+                "UPDATE meta SET value = max(value, ?) WHERE key = 'version_floor'",
+                (row.version + 1,),
+            )
+            ranges = connection.execute(
+                "SELECT first_chunk, first_chunk + chunks - 1 FROM document WHERE kb = ?", (row.id,)
+            ).fetchall()
+            connection.executemany("DELETE FROM chunk WHERE id BETWEEN ? AND ?", ranges)
+            connection.execute(
+                "DELETE FROM document_text WHERE document IN "
+                "(SELECT id FROM document WHERE kb = ?)",
+                (row.id,),
+            )
+            for table in ("embedding", "pending", "tombstone", "document"):
+                connection.execute(f"DELETE FROM {table} WHERE kb = ?", (row.id,))
+            connection.execute("DELETE FROM kb WHERE id = ?", (row.id,))
+
+    # Documents
+
+    def commit(
+        self, kb: str, puts: Sequence[DocumentDraft], removes: Sequence[str]
+    ) -> CommitReceipt:
+        """Remove and put documents as one version; the kb is made when it does not exist.
+
+        Removes come first, then puts in order. Outcomes: ``indexed``, ``replaced``,
+        ``unchanged`` (hash, source, title, media type, language, tags, groups and metadata are
+        as stored), ``removed``; a remove of a missing document has none. When nothing changed
+        the version stays. ``embedded`` says that every document put has all its vectors; those
+        of a replaced document are kept where title, headings, context and text are the same.
+        """
+        with self.transaction() as connection:
+            row = find_kb(connection, kb)
+            if row is None:
+                if not puts:
+                    raise NotFound(f"there is no knowledge base {kb!r}.", param="kb")
+                row = self._create(connection, kb)
+            changes = DocumentChanges(connection, row, self._sequencer, self._clock.now())
+            for document_id in removes:
+                changes.remove(document_id)
+            for draft in puts:
+                changes.put(draft)
+            if changes.changed:
+                changes.finish()
+            version = row.version + changes.changed
+        return CommitReceipt(kb, version, tuple(changes.outcomes), not changes.awaiting)
+
+    # Vectors
+
+    def pending(self, kb: str, limit: int) -> list[ChunkRow]:
+        """Chunks without a vector of the current embedder, oldest first."""
+        return self.reader.pending(kb, limit)
+
+    def begin_reembed(self, kb: str, spec: EmbedderSpec) -> int:
+        """Make ``spec`` the kb's embedder; return the version.
+
+        Nothing happens when it is already. Else the old vectors go (one version), every chunk is
+        pending again, and ``check_embedder`` raises for everybody until the last one is stored.
+        """
+        with self.transaction() as connection:
+            row = get_kb(connection, kb)
+            if row.embedder is not None and row.embedder.fingerprint == spec.fingerprint:
+                if row.embedder != spec:
+                    self._set_embedder(connection, row, spec)
+                return row.version
+            if row.embedder is None:
+                self._set_embedder(connection, row, spec)
+                return row.version
+            connection.execute("DELETE FROM embedding WHERE kb = ?", (row.id,))
+            connection.execute(
+                "INSERT OR IGNORE INTO pending SELECT d.kb, c.id FROM document d JOIN chunk c "
+                "ON c.id >= d.first_chunk AND c.id < d.first_chunk + d.chunks WHERE d.kb = ?",
+                (row.id,),
+            )
+            connection.execute(
+                "UPDATE kb SET version = version + 1, pending = chunks, embedder_since = "
+                "version + 1, reembedding = chunks > 0 WHERE id = ?",
+                (row.id,),
+            )
+            self._set_embedder(connection, row, spec)
+            return row.version + 1
+
+    def _set_embedder(self, connection: sqlite3.Connection, row: KbRow, spec: EmbedderSpec) -> None:
+        encoded = msgspec.json.encode(spec).decode()
+        connection.execute("UPDATE kb SET embedder = ? WHERE id = ?", (encoded, row.id))
+
+    def store_vectors(self, kb: str, vectors: Vectors, fingerprint: str) -> int:
+        """Store vectors as one version and return it; chunks that vanished are skipped.
+
+        The first vectors of a kb name its embedder (``begin_reembed`` beforehand gives it its
+        full description). ``ReembedNeeded`` for vectors of another embedder,
+        ``InvalidRequest`` for a wrong size or numbers that are not finite.
+        """
+        matrix = pack_vectors(vectors.data, len(vectors.ids), vectors.dimensions)
+        with self.transaction() as connection:
+            row = get_kb(connection, kb)
+            if not vectors.ids:
+                return row.version
+            self._match_embedder(connection, row, vectors.dimensions, fingerprint)
+            living = _living(connection, row.id, vectors.ids)
+            version = row.version + 1
+            values = {
+                chunk_id: (chunk_id, row.id, version, vector.tobytes())
+                for chunk_id, vector in zip(vectors.ids, matrix, strict=True)
+                if chunk_id in living
+            }
+            if not values:
+                return row.version
+            connection.executemany(
+                "INSERT OR REPLACE INTO embedding VALUES (?, ?, ?, ?)", values.values()
+            )
+            cursor = connection.executemany(
+                "DELETE FROM pending WHERE kb = ? AND chunk = ?",
+                [(row.id, chunk_id) for chunk_id in values],
+            )
+            connection.execute(
+                "UPDATE kb SET version = version + 1, pending = pending - ?1, "
+                "reembedding = reembedding AND pending > ?1 WHERE id = ?2",
+                (cursor.rowcount, row.id),
+            )
+            return version
+
+    def _match_embedder(
+        self, connection: sqlite3.Connection, row: KbRow, dimensions: int, fingerprint: str
+    ) -> None:
+        if row.embedder is None:
+            self._set_embedder(
+                connection, row, EmbedderSpec(fingerprint, fingerprint, dimensions, 0)
+            )
+            return
+        if row.embedder.fingerprint != fingerprint:
+            raise ReembedNeeded(
+                f"re-embed needed: this knowledge base was embedded by {row.embedder.name!r}."
+            )
+        if row.embedder.dimensions != dimensions:
+            raise InvalidRequest(
+                f"these vectors have {dimensions} dimensions, the knowledge base's have "
+                f"{row.embedder.dimensions}."
+            )
+
+    # Upkeep
+
+    def maintain(self, oldest_needed: Mapping[str, int] | None = None) -> MaintenanceReport:
+        """Do background work: prune the change log, give pages back, empty the log file.
+
+        ``oldest_needed`` is per kb the oldest version an index still catches up from; the log
+        of a kb that is not named is kept. Runs in short steps beside commits of other threads.
+        """
+        return maintain(self, oldest_needed or {})
+
+
+def _living(connection: sqlite3.Connection, kb: int, chunk_ids: Sequence[int]) -> frozenset[int]:
+    living: set[int] = set()
+    for start in range(0, len(chunk_ids), _BATCH):
+        part = chunk_ids[start : start + _BATCH]
+        marks = ",".join("?" * len(part))
+        rows = connection.execute(
+            "SELECT c.id FROM chunk c JOIN document d ON d.id = c.document "
+            f"WHERE d.kb = ? AND c.id IN ({marks})",
+            (kb, *part),
+        )
+        living.update(chunk_id for (chunk_id,) in rows)
+    return frozenset(living)
