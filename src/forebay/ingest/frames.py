@@ -1,0 +1,92 @@
+"""What the pool and its worker processes say to each other: length-prefixed msgpack."""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+from forebay.ingest.settings import ChunkSettings, IngestLimits
+from forebay.kernel.documents import ChunkDraft, Extracted
+
+LENGTH = struct.Struct("<I")
+CHUNKS_PER_FRAME = 500
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """The first frame a worker gets."""
+
+    limits: IngestLimits
+    chunks: ChunkSettings
+    counter: str
+    memory_bytes: int
+    cpu_s: int
+    nice: int
+
+
+class Task(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One file: its bytes, or the path to read them from."""
+
+    name: str
+    media_type: str | None
+    data: bytes | None
+    path: str | None
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """Files a worker does one after the other."""
+
+    tasks: list[Task]
+
+
+class Span(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A chunk without its text, which the receiver cuts out of the document's."""
+
+    start: int
+    end: int
+    tokens: int
+    page: int | None
+    path: tuple[str, ...]
+    context: str
+
+
+class Document(msgspec.Struct, frozen=True, array_like=True, tag="d"):
+    """The text of the file in hand."""
+
+    extracted: Extracted
+
+
+class Spans(msgspec.Struct, frozen=True, array_like=True, tag="s"):
+    """Some of its chunks; ``last`` ends the file."""
+
+    spans: list[Span]
+    last: bool
+
+
+class Refused(msgspec.Struct, frozen=True, array_like=True, tag="r"):
+    """The file ended with a reason; ``exits`` says that the worker ends as well."""
+
+    message: str
+    code: str
+    exits: bool = False
+
+
+Reply = Document | Spans | Refused
+
+
+def spans_of(chunks: tuple[ChunkDraft, ...]) -> list[Spans]:
+    """Cut chunks into frames; always at least one, the last marked."""
+    rows = [Span(c.start, c.end, c.tokens, c.page, c.heading_path, c.context) for c in chunks]
+    groups = [rows[i : i + CHUNKS_PER_FRAME] for i in range(0, len(rows), CHUNKS_PER_FRAME)]
+    groups = groups or [[]]
+    return [Spans(group, index == len(groups) - 1) for index, group in enumerate(groups)]
+
+
+def chunks_of(spans: list[Span], text: str, first: int) -> list[ChunkDraft]:
+    """Rebuild chunks, counting their ordinals from ``first``."""
+    return [
+        ChunkDraft(
+            ordinal, s.start, s.end, text[s.start : s.end], s.tokens, s.page, s.path, s.context
+        )
+        for ordinal, s in enumerate(spans, start=first)
+    ]
