@@ -6,6 +6,8 @@ from typing import Annotated, Protocol
 
 import msgspec
 
+_SAMPLE_CHARACTERS = 4096
+
 
 class CounterSettings(msgspec.Struct, frozen=True):
     """Bounds of one count."""
@@ -21,7 +23,9 @@ class CounterSettings(msgspec.Struct, frozen=True):
     piece_characters: Annotated[
         int,
         msgspec.Meta(
-            ge=64, description="Characters given to the tokenizer at once, cut at white space."
+            ge=64,
+            description="Characters given to the tokenizer at once, cut at white space; matters "
+            "for tokenizers that hold the interpreter lock.",
         ),
     ] = 4096
 
@@ -50,9 +54,9 @@ class BoundedTokenCounter:
         bound = self._settings.exact_characters
         if len(text) <= bound:
             return self._count(text)
-        samples = bound // self._settings.piece_characters
+        size = min(_SAMPLE_CHARACTERS, self._settings.piece_characters)
+        samples = bound // size
         step = len(text) / samples
-        size = self._settings.piece_characters
         starts = [int(index * step) for index in range(samples)]
         counted = sum(self._tokenizer.count(text[start : start + size]) for start in starts)
         return round(counted * len(text) / (samples * size))

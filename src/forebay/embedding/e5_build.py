@@ -119,7 +119,7 @@ def _build_into(folder: Path, weights: Path) -> None:
     shutil.rmtree(scratch, ignore_errors=True)  # left by a builder that was killed
     scratch.mkdir()
     try:
-        done = subprocess.run(  # noqa: S603 - our own interpreter and code
+        done = subprocess.run(
             [sys.executable, "-c", _CHILD, json.dumps(sys.path), str(weights), str(scratch)],
             capture_output=True,
             timeout=_BUILD_LIMIT_S,
@@ -197,7 +197,7 @@ json.dump([model.encode(text, kind == "query").tolist() for kind, text in texts]
 def reference_vectors(weights: Path) -> list[list[float]] | None:
     """The check texts through the package's own engine, in a process that may crash; or None."""
     try:
-        done = subprocess.run(  # noqa: S603 - our own interpreter and code
+        done = subprocess.run(
             [sys.executable, "-c", _REFERENCE, str(weights.parent.parent)],
             input=json.dumps(CHECK_TEXTS).encode(),
             capture_output=True,

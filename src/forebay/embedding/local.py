@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from typing import Annotated, Protocol
 
 import msgspec
@@ -15,14 +17,16 @@ from forebay.embedding.tokenizers import Tokenizer
 from forebay.embedding.workers import PoolStatistics, WorkerPool, WorkerSettings
 from forebay.kernel.clock import Clock
 from forebay.kernel.documents import Vectors
-from forebay.kernel.errors import DeadlineExceeded
+from forebay.kernel.errors import DeadlineExceeded, Overloaded
 from forebay.kernel.stages import EmbedderSpec
+
+Rows = NDArray[np.float32]
 
 
 class Encoder(Protocol):
     """Token ids in, unit vectors out; called from several threads at once."""
 
-    def encode(self, rows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+    def encode(self, rows: Sequence[Sequence[int]]) -> Rows:
         """One row per row of ids."""
         ...
 
@@ -52,6 +56,11 @@ class _Batch(msgspec.Struct, frozen=True):
     kind: Kind
 
 
+class _Flight(msgspec.Struct, frozen=True):
+    batch: _Batch
+    job: Future[Rows]
+
+
 class LocalEmbedder:
     """Embeds with a model in this process; ``close`` it to stop its threads."""
 
@@ -70,7 +79,7 @@ class LocalEmbedder:
         self._encoder = encoder
         self._prefixes = prefixes
         self._settings = settings
-        self._pool: WorkerPool[_Batch, NDArray[np.float32]] = WorkerPool(
+        self._pool: WorkerPool[_Batch, Rows] = WorkerPool(
             self._run, settings.pool, clock, name="embed"
         )
 
@@ -86,8 +95,8 @@ class LocalEmbedder:
         not come in time. Cancelling drops what has not begun.
         """
         rows = np.empty((len(texts), self._spec.dimensions), "<f4")
-        flights: dict[asyncio.Future[NDArray[np.float32]], _Batch] = {}
-        batches = self._batches(texts, kind)
+        flights: dict[asyncio.Future[Rows], _Flight] = {}
+        batches = deque(self._batches(texts, kind))
         try:
             self._top_up(flights, batches)
             while flights:
@@ -98,13 +107,16 @@ class LocalEmbedder:
                 )
                 if not done:
                     raise DeadlineExceeded("the embedder did not get to this text in time")
-                for flight in done:
-                    rows[list(flights.pop(flight).positions)] = flight.result()
+                for answer in done:
+                    rows[list(flights[answer].batch.positions)] = answer.result()
+                    del flights[answer]
                 self._top_up(flights, batches)
         finally:
-            for flight in flights:
-                if not flight.cancel():
-                    flight.exception()  # seen: the first failure is the one that is raised
+            for answer, flight in flights.items():
+                # The job itself: cancelling the answer would reach it one turn of the loop later.
+                flight.job.cancel()
+                if not answer.cancel() and not answer.cancelled():
+                    answer.exception()  # seen: the first failure is the one that is raised
         return Vectors(tuple(range(len(texts))), self._spec.dimensions, rows.tobytes())
 
     def statistics(self) -> PoolStatistics:
@@ -124,17 +136,19 @@ class LocalEmbedder:
             chosen = tuple(order[start : start + size])
             yield _Batch(chosen, tuple(texts[position] for position in chosen), kind)
 
-    def _top_up(
-        self, flights: dict[asyncio.Future[NDArray[np.float32]], _Batch], batches: Iterator[_Batch]
-    ) -> None:
-        while len(flights) < self._settings.max_jobs_per_call:
-            batch = next(batches, None)
-            if batch is None:
-                return
-            job = self._pool.submit(batch, urgent=batch.kind == "query")
-            flights[asyncio.wrap_future(job)] = batch
+    def _top_up(self, flights: dict[asyncio.Future[Rows], _Flight], batches: deque[_Batch]) -> None:
+        while batches and len(flights) < self._settings.max_jobs_per_call:
+            batch = batches[0]
+            try:
+                job = self._pool.submit(batch, urgent=batch.kind == "query")
+            except Overloaded:
+                if flights:
+                    return  # others filled the queue meanwhile; what was begun is finished
+                raise
+            batches.popleft()
+            flights[asyncio.wrap_future(job)] = _Flight(batch, job)
 
-    def _run(self, batch: _Batch) -> NDArray[np.float32]:
+    def _run(self, batch: _Batch) -> Rows:
         limit = self._spec.max_tokens
         rows = [
             self._tokenizer.encode(self._prefixes.apply(text, batch.kind), limit)
