@@ -8,18 +8,17 @@ from pathlib import Path
 from threading import Lock
 
 import msgspec
-import numpy as np
 
 from forebay.kernel.errors import StoreError
 from forebay.kernel.stages import IndexFeed
 from forebay.retrieval.lexical import LexicalIndex
 from forebay.retrieval.lexical_search import Demands, LexicalView
 from forebay.retrieval.segment_build import BuildJob, BuildProcess, build
-from forebay.retrieval.segments import Ids, SegmentFile, choose_kind, concatenate
+from forebay.retrieval.segments import Floats32, Ids, SegmentFile, choose_kind, concatenate
 from forebay.retrieval.settings import RetrievalSettings
 from forebay.retrieval.terms import Analyzer
 from forebay.retrieval.tiers import SegmentSize, choose_merge
-from forebay.retrieval.vector_view import LiveSegment, VectorView
+from forebay.retrieval.vector_view import LiveSegment, Rights, VectorView
 from forebay.retrieval.vectors import VectorStore
 
 _FINGERPRINT_ATTEMPTS = 3
@@ -32,8 +31,12 @@ class Snapshot(msgspec.Struct, frozen=True):
     lexical: LexicalView
     vectors: VectorView
 
-    def resolve(self, demands: Demands, among: Ids | None) -> Ids:
-        """Return the chunk ids that meet ``demands``, ascending: all, or those ``among``."""
+    def search_vectors(self, query: Floats32, limit: int, demands: Demands) -> tuple[Ids, Floats32]:
+        """Return ids and cosines, best first, of at most ``limit`` chunks meeting ``demands``."""
+        rights = Rights(demands, self.version, self._resolve)
+        return self.vectors.search(query, limit, rights)
+
+    def _resolve(self, demands: Demands, among: Ids | None) -> Ids:
         if among is None:
             return self.lexical.allowed(demands)
         return self.lexical.allowed_among(demands, among)
@@ -48,8 +51,14 @@ class KbIndex:
     """
 
     def __init__(
-        self, kb: str, lexical: LexicalIndex, vectors: VectorStore, *, feed: IndexFeed,
-        writable: bool, fingerprint: Callable[[], str | None],
+        self,
+        kb: str,
+        lexical: LexicalIndex,
+        vectors: VectorStore,
+        *,
+        feed: IndexFeed,
+        writable: bool,
+        fingerprint: Callable[[], str | None],
     ) -> None:
         self._kb = kb
         self._feed = feed
@@ -90,9 +99,7 @@ class KbIndex:
         except (OSError, ValueError) as error:
             raise StoreError(f"The search index of '{kb}' cannot be opened.") from error
         vectors = VectorStore(path, kb, feed, settings.vector)
-        index = cls(
-            kb, lexical, vectors, feed=feed, writable=writable, fingerprint=fingerprint
-        )
+        index = cls(kb, lexical, vectors, feed=feed, writable=writable, fingerprint=fingerprint)
         index.refresh()
         return index
 
@@ -251,7 +258,7 @@ class KbIndex:
         }
 
 
-def _alive(each: LiveSegment) -> tuple[Ids, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
+def _alive(each: LiveSegment) -> tuple[Ids, Floats32]:
     ids, rows = each.alive()
     return ids, each.segment.vectors(rows)
 

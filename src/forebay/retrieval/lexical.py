@@ -12,12 +12,14 @@ import shutil
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
 import tantivy
 
 from forebay.kernel.documents import ChunkRow
+from forebay.kernel.errors import Gone
 from forebay.kernel.stages import IndexFeed
 from forebay.retrieval.files import read_struct, sync_folder, write_struct
 from forebay.retrieval.keys import row_keys
@@ -51,7 +53,7 @@ def build_schema() -> tantivy.Schema:
 def format_tag(settings: LexicalSettings) -> str:
     """What must be equal for an index on disk to be readable; else it is rebuilt."""
     return (
-        f"{_FORMAT}.{ANALYSIS_VERSION}.{tantivy.__version__}"
+        f"{_FORMAT}.{ANALYSIS_VERSION}.{version('tantivy')}"
         f".{int(settings.stemming)}.{settings.heading_repeats}"
     )
 
@@ -138,7 +140,11 @@ class LexicalIndex:
         """
         if self._writer is None or self._index is None:
             raise RuntimeError("this lexical index was opened for reading")
-        changes = feed.changes(kb, self.version)
+        try:
+            changes = feed.changes(kb, self.version)
+        except Gone:
+            self._start_over(read_struct(self._sidecar, Applied))
+            changes = feed.changes(kb, 0)
         if changes.version == self.version and self._sidecar.exists():
             return False
         if changes.added or changes.removed:
@@ -160,7 +166,7 @@ class LexicalIndex:
         writer.commit()
 
     def _document(self, row: ChunkRow) -> tantivy.Document:
-        terms = self._analyzer.document("\n".join((row.context, row.text)))
+        terms = self._analyzer.document(f"{row.context}\n{row.text}")
         heading = self._analyzer.document("\n".join((row.title, *row.heading_path)))
         terms += heading * self._settings.heading_repeats
         document = tantivy.Document()

@@ -10,6 +10,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -104,6 +105,8 @@ class LexicalView:
         self, found: list[tuple[float, str]], ideal: float
     ) -> list[tuple[float, str]]:
         """Leave out terms that are nearly everywhere: they cost most and decide least."""
+        if self.chunks < self._settings.common_from_chunks:
+            return found
         common = self._idf(max(1, int(self.chunks * self._settings.common_share)))
         kept = [pair for pair in found if pair[0] > common]
         left_out = ideal - sum(idf for idf, _ in kept)
@@ -118,7 +121,7 @@ class LexicalView:
             known = self._searcher.doc_freq("body", term)
             if known and self._stale:
                 query = tantivy.Query.term_query(self._schema, "body", term, "freq")
-                known = int(self._searcher.search(query, limit=1).count)
+                known = _count(self._searcher, query)
             if len(self._frequencies) >= _FREQUENCIES_MAX:
                 self._frequencies.clear()
             self._frequencies[term] = known
@@ -189,7 +192,7 @@ class LexicalView:
             return self.chunks
         clauses = [(tantivy.Occur.Must, self._demand(keys)) for keys in demands]
         query = tantivy.Query.boolean_query(clauses)
-        return int(self._searcher.search(query, limit=1).count)
+        return _count(self._searcher, query)
 
     def _find(
         self, clauses: list[tuple[tantivy.Occur, tantivy.Query]], limit: int
@@ -238,7 +241,9 @@ class LexicalView:
         assert self._searcher is not None
         ids = np.asarray(self._searcher.fast_field_values("chunk", addresses), np.int64)
         lengths = np.asarray(self._searcher.fast_field_values("length", addresses), np.float64)
-        packed = [self._searcher.doc(address).get_first("counts") for address in addresses]
+        packed: list[Any] = [
+            self._searcher.doc(address).get_first("counts") for address in addresses
+        ]
         frequencies = term_frequencies(packed, query.terms)
         k1, b = self._settings.k1, self._settings.b
         norm = k1 * (1.0 - b + b * lengths / self._average)
@@ -247,6 +252,11 @@ class LexicalView:
         coverage = (idf * (frequencies > 0)).sum(axis=1) / idf.sum()
         order = np.lexsort((ids, -scores))
         return LexicalHits(ids[order], scores[order], coverage[order])
+
+
+def _count(searcher: tantivy.Searcher, query: tantivy.Query) -> int:
+    found: Any = searcher.search(query, limit=1)
+    return int(found.count)
 
 
 def term_frequencies(packed: Sequence[bytes], terms: Sequence[str]) -> Floats:

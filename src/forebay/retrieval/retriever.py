@@ -1,72 +1,280 @@
-"""The retriever: words first, then vectors, fused per query; rights inside every leg."""
+"""The retriever: words first, then meaning, fused per query; rights inside every leg."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Executor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TypeVar
+
+import faiss
+import msgspec
+import numpy as np
 
 from forebay.kernel.context import RequestContext
 from forebay.kernel.documents import Hit
-from forebay.kernel.errors import DeadlineExceeded, InvalidRequest
-from forebay.kernel.stages import SearchRequest, SearchResult
+from forebay.kernel.errors import DeadlineExceeded, ForebayError, InvalidRequest, Overloaded
+from forebay.kernel.stages import Embedder, IndexFeed, SearchRequest, SearchResult
+from forebay.retrieval.fusion import (
+    Floats,
+    QueryFeatures,
+    confidence,
+    fuse,
+    meaning_score,
+    query_features,
+    words_score,
+    words_weight,
+)
 from forebay.retrieval.index import KbIndex, Snapshot
 from forebay.retrieval.keys import filter_keys, passes
-from forebay.retrieval.lexical_search import Demands, LexicalHits
+from forebay.retrieval.lexical_search import Demands, LexicalHits, LexicalQuery
+from forebay.retrieval.segments import Floats32, Ids, decode
 from forebay.retrieval.settings import RetrievalSettings
 
 T = TypeVar("T")
 
+HYBRID = "vector+bm25"
+WORDS = "bm25"
+_ROWS_AT_ONCE = 64
+
+
+class _NoVectors(Exception):
+    """Why this search goes by words alone: a short stable word."""
+
+
+class _Ranked(msgspec.Struct, frozen=True):
+    """Candidates best first, with the raw scores of both legs (NaN: unseen)."""
+
+    ids: Ids
+    scores: Floats
+    bm25: Floats
+    cosine: Floats
+
+
+class _Search(msgspec.Struct, frozen=True):
+    """One request's constants."""
+
+    ctx: RequestContext
+    request: SearchRequest
+    feed: IndexFeed
+    snapshot: Snapshot
+    demands: Demands
+
+
+def search_executor(threads: int) -> ThreadPoolExecutor:
+    """Return the pool searches run in: FAISS's own threads are switched off in each of its."""
+    return ThreadPoolExecutor(
+        max_workers=threads,
+        thread_name_prefix="search",
+        initializer=faiss.omp_set_num_threads,
+        initargs=(1,),
+    )
+
 
 class HybridRetriever:
-    """``Retriever`` over the indexes of a process; searches run in ``executor``."""
+    """``Retriever`` over the indexes of a process; ``executor`` comes from ``search_executor``.
+
+    Never fails for want of vectors: without an embedder, without vectors, with another
+    embedder's vectors, and when embedding fails or takes over ``vector_timeout_ms``, words alone
+    answer and the context says why.
+    """
 
     def __init__(
         self,
         indexes: Callable[[str], KbIndex],
+        embedder: Embedder | None,
         settings: RetrievalSettings,
         executor: Executor,
     ) -> None:
         self._indexes = indexes
+        self._embedder = embedder
         self._settings = settings
         self._executor = executor
+        self._in_flight = 0
 
     async def retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
-        """Return at most ``top_k`` hits the principal may read, best first."""
+        """Return at most ``top_k`` hits the principal may read, best first.
+
+        ``Hit.score`` is in 0..1. Raises ``InvalidRequest`` for a ``top_k`` out of bounds,
+        ``Overloaded`` beyond ``in_flight_max``, ``DeadlineExceeded``, and what the index lookup
+        raises for an unknown kb.
+        """
         if not 1 <= request.top_k <= self._settings.top_k_max:
             raise InvalidRequest(
                 f"top_k must be between 1 and {self._settings.top_k_max}.", param="top_k"
             )
+        if self._in_flight >= self._settings.in_flight_max:
+            raise Overloaded("Too many searches are running; try again shortly.")
+        self._in_flight += 1
+        try:
+            return await self._retrieve(ctx, request)
+        finally:
+            self._in_flight -= 1
+
+    async def _retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
         index = self._indexes(request.kb)
         snapshot = index.snapshot()
         if ctx.kb_version is None:
             ctx.kb_version = snapshot.version
         demands = filter_keys(request.filter, ctx.principal.groups)
-        with ctx.stage("search.lexical"):
-            query = await self._work(ctx, lambda: snapshot.lexical.parse(request.query))
-            found = await self._work(
-                ctx, lambda: snapshot.lexical.search(query, demands, request.top_k)
-            )
-        hits = await self._work(ctx, lambda: _rows(index, snapshot, request.kb, demands, found))
-        return SearchResult(hits=hits, rung="bm25", kb_version=snapshot.version)
+        search = _Search(ctx, request, index.feed, snapshot, demands)
+        query = await self._work(ctx, "query.parse", lambda: snapshot.lexical.parse(request.query))
+        limit = max(self._settings.candidates, request.top_k)
+        words = await self._work(
+            ctx, "search.lexical", lambda: snapshot.lexical.search(query, demands, limit)
+        )
+        features = query_features(query.known, words.scores, words.coverage)
+        rung, vector = WORDS, None
+        if snapshot.lexical.chunks and not self._sure(features):
+            vector = await self._vector_leg(search, words)
+            rung = WORDS if vector is None else HYBRID
+        hits = await self._work(
+            ctx, "fusion", lambda: self._hits(search, query, words, features, vector)
+        )
+        ctx.rung = rung
+        return SearchResult(hits=hits, rung=rung, kb_version=snapshot.version)
 
-    async def _work(self, ctx: RequestContext, work: Callable[[], T]) -> T:
+    def _sure(self, features: QueryFeatures) -> bool:
+        return confidence(features) >= self._settings.early_exit_confidence
+
+    async def _vector_leg(self, search: _Search, words: LexicalHits) -> _VectorLeg | None:
+        """Embed and search within the time-out; None, with the reason noted, when it cannot."""
+        ctx = search.ctx
         try:
-            async with asyncio.timeout(ctx.deadline.remaining()):
-                return await asyncio.get_running_loop().run_in_executor(self._executor, work)
-        except TimeoutError as error:
-            raise DeadlineExceeded("The request's deadline passed during the search.") from error
+            embedder = self._usable_embedder(search.snapshot)
+            async with asyncio.timeout(self._settings.vector_timeout_ms / 1000.0):
+                with ctx.stage("embedding"):
+                    found = await embedder.embed([search.request.query], kind="query")
+                query = decode(found.data, 1, found.dimensions)
+                limit = max(self._settings.candidates, search.request.top_k)
+                return await self._work(
+                    ctx, "search.vector", lambda: _search_vectors(search, query, words, limit)
+                )
+        except _NoVectors as reason:
+            ctx.degrade("retrieval", WORDS, str(reason))
+        except TimeoutError:
+            ctx.degrade("retrieval", WORDS, "vector_timeout")
+        except DeadlineExceeded:
+            if ctx.deadline.expired():
+                raise
+            ctx.degrade("retrieval", WORDS, "vector_timeout")
+        except ForebayError as error:
+            ctx.degrade("retrieval", WORDS, error.code)
+        # An embedder is foreign code behind a protocol: whatever it raises, the words have
+        # already found something, and that answer must not be lost with it.
+        except Exception:  # noqa: BLE001
+            ctx.degrade("retrieval", WORDS, "embedder_error")
+        return None
+
+    def _usable_embedder(self, snapshot: Snapshot) -> Embedder:
+        if self._embedder is None:
+            raise _NoVectors("no_embedder")
+        if not snapshot.vectors.rows:
+            raise _NoVectors("not_embedded")
+        if snapshot.vectors.fingerprint != self._embedder.spec.fingerprint:
+            raise _NoVectors("reembed_needed")
+        return self._embedder
+
+    async def _work(self, ctx: RequestContext, stage: str, work: Callable[[], T]) -> T:
+        """Run ``work`` in the pool as a stage, its wait for a thread told apart."""
+        loop, clock = asyncio.get_running_loop(), ctx.clock
+        limit = loop.time() + ctx.deadline.remaining()
+
+        def timed() -> tuple[float, T]:
+            return clock.now(), work()
+
+        with ctx.stage(stage) as record:
+            try:
+                async with asyncio.timeout_at(limit):
+                    begun_at, result = await loop.run_in_executor(self._executor, timed)
+            except TimeoutError as error:
+                raise DeadlineExceeded(
+                    "The request's deadline passed during the search."
+                ) from error
+        record.waited_s = max(0.0, begun_at - record.started_at)
+        record.worked_s = max(0.0, record.worked_s - record.waited_s)
+        return result
+
+    def _hits(
+        self,
+        search: _Search,
+        query: LexicalQuery,
+        words: LexicalHits,
+        features: QueryFeatures,
+        vector: _VectorLeg | None,
+    ) -> tuple[Hit, ...]:
+        if vector is None:
+            unseen = np.full(len(words.ids), np.nan)
+            shares = words_score(words.scores, query.ideal)
+            ranked = _Ranked(words.ids, shares, words.scores, unseen)
+        else:
+            weight = words_weight(features, self._settings.fusion)
+            ranked = _fuse(search.snapshot, query, words, vector, weight)
+        return _fetch(search, ranked)
 
 
-def _rows(
-    index: KbIndex, snapshot: Snapshot, kb: str, demands: Demands, found: LexicalHits
-) -> tuple[Hit, ...]:
-    """Fetch the texts; drop what has vanished, is newer than the snapshot, or is not allowed."""
-    scores = dict(zip(found.ids.tolist(), found.scores.tolist(), strict=True))
-    rows = index.feed.rows(kb, list(scores))
-    return tuple(
-        Hit(chunk=row, score=scores[row.chunk_id], bm25=scores[row.chunk_id])
-        for row in rows
-        if row.version <= snapshot.version and passes(row, demands)
-    )
+class _VectorLeg(msgspec.Struct, frozen=True):
+    """The vector leg's hits and the cosines of both legs' candidates (NaN: no vector)."""
+
+    ids: Ids
+    cosine: Floats
+    background: float
+
+
+def _search_vectors(search: _Search, query: Floats32, words: LexicalHits, limit: int) -> _VectorLeg:
+    snapshot = search.snapshot
+    found, _ = snapshot.search_vectors(query, limit, search.demands)
+    ids = np.union1d(found, words.ids)
+    cosine = snapshot.vectors.score(query, ids).astype(np.float64)
+    return _VectorLeg(ids, cosine, snapshot.vectors.background(query).mean)
+
+
+def _fuse(
+    snapshot: Snapshot,
+    query: LexicalQuery,
+    words: LexicalHits,
+    vector: _VectorLeg,
+    weight: float,
+) -> _Ranked:
+    ids = vector.ids
+    bm25 = np.zeros(len(ids))
+    bm25[np.searchsorted(ids, words.ids)] = words.scores
+    only_vector = np.setdiff1d(ids, words.ids)
+    rest = snapshot.lexical.score(query, only_vector.tolist())
+    bm25[np.searchsorted(ids, rest.ids)] = rest.scores
+    meaning = meaning_score(vector.cosine, vector.background)
+    scores = fuse(words_score(bm25, query.ideal), meaning, weight)
+    order = np.lexsort((ids, -scores))
+    return _Ranked(ids[order], scores[order], bm25[order], vector.cosine[order])
+
+
+def _fetch(search: _Search, ranked: _Ranked) -> tuple[Hit, ...]:
+    """Fetch texts, best first, until ``top_k`` remain.
+
+    What has vanished, is newer than the snapshot or does not meet the demands is dropped: the
+    legs have filtered already, but no text leaves on their word alone.
+    """
+    hits: list[Hit] = []
+    wanted = search.request.top_k
+    step = min(_ROWS_AT_ONCE, wanted + 2)
+    for start in range(0, len(ranked.ids), step):
+        ids: Sequence[int] = ranked.ids[start : start + step].tolist()
+        rows = {row.chunk_id: row for row in search.feed.rows(search.request.kb, ids)}
+        for place, chunk_id in enumerate(ids, start):
+            row = rows.get(chunk_id)
+            if row is None or row.version > search.snapshot.version:
+                continue
+            if not passes(row, search.demands):
+                continue
+            bm25, cosine = float(ranked.bm25[place]), float(ranked.cosine[place])
+            hits.append(
+                Hit(
+                    chunk=row,
+                    score=min(1.0, max(0.0, float(ranked.scores[place]))),
+                    bm25=bm25 if bm25 > 0.0 else None,
+                    cosine=None if np.isnan(cosine) else cosine,
+                )
+            )
+            if len(hits) == wanted:
+                return tuple(hits)
+    return tuple(hits)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import faiss
 import msgspec
@@ -52,13 +53,13 @@ def build(job: BuildJob, ids: Ids, vectors: Floats32) -> SegmentFile:
     faiss.omp_set_num_threads(1)
     folder = Path(job.folder)
     if job.kind == "exact":
-        flat = exact_segment(ids, vectors).flat
+        flat = exact_segment(ids, vectors, 0).flat
         return write_segment(folder, job.name, ids, flat, flat, "exact")
     if job.kind == "ivfpq":
-        flat = exact_segment(ids, vectors).flat
+        flat = exact_segment(ids, vectors, 0).flat
         return write_segment(folder, job.name, ids, new_ivfpq(vectors, job.settings), flat, "ivfpq")
     if job.base is None:
-        graph = new_hnsw(vectors.shape[1], job.settings)
+        graph: Any = new_hnsw(vectors.shape[1], job.settings)
     else:
         graph = faiss.read_index(str(folder / f"{job.base.name}.faiss"))
         graph.hnsw.efConstruction = job.settings.hnsw_ef_construction

@@ -44,15 +44,24 @@ class VectorSegment:
 
     ``flat`` holds the raw vectors (for exact scans and scores), ``index`` is what is searched
     (the same object for exact segments). ``file`` is None while a segment lives in memory only.
+    ``version`` is a kb version that has all its chunks.
     """
 
     def __init__(
-        self, ids: Ids, index: Any, flat: Any, *, kind: SegmentKind, file: SegmentFile | None
+        self,
+        ids: Ids,
+        index: Any,
+        flat: Any,
+        *,
+        kind: SegmentKind,
+        version: int,
+        file: SegmentFile | None = None,
     ) -> None:
         self.ids = ids
         self.index = index
         self.flat = flat
         self.kind = kind
+        self.version = version
         self.file = file
         ascending = bool(len(ids) < 2 or (np.diff(ids) > 0).all())
         self._order: Ids | None = None if ascending else np.argsort(ids, kind="stable")
@@ -105,14 +114,13 @@ class VectorSegment:
         bits = None if passing == len(self.ids) else np.packbits(_mask(usable), bitorder="little")
         share = passing / len(self.ids)
         if self.kind == "exact" or share < settings.filtered_scan_share:
-            parameters = None if bits is None else faiss.SearchParameters(sel=_selector(bits))
+            parameters = None if bits is None else _parameters("SearchParameters", bits)
             scores, rows = self.flat.search(query, limit, params=parameters)
         elif self.kind == "hnsw":
             wide = max(settings.hnsw_ef_search, limit)
             wide = min(int(wide / share), 4 * wide) if bits is not None else wide
-            scores, rows = self.index.search(
-                query, limit, params=faiss.SearchParametersHNSW(efSearch=wide, **_sel(bits))
-            )
+            parameters = _parameters("SearchParametersHNSW", bits, efSearch=wide)
+            scores, rows = self.index.search(query, limit, params=parameters)
         else:
             scores, rows = self._refined(query, limit, bits, settings)
         found = rows[0] >= 0
@@ -123,7 +131,7 @@ class VectorSegment:
     ) -> tuple[Floats32, npt.NDArray[np.int64]]:
         """IVF-PQ proposes by compressed vectors; the raw ones decide."""
         proposals = min(limit * settings.ivfpq_refine, len(self.ids))
-        parameters = faiss.SearchParametersIVF(nprobe=settings.ivfpq_nprobe, **_sel(bits))
+        parameters = _parameters("SearchParametersIVF", bits, nprobe=settings.ivfpq_nprobe)
         _, rows = self.index.search(query, proposals, params=parameters)
         rows = rows[0][rows[0] >= 0]
         scores = self.vectors(rows) @ query[0]
@@ -136,19 +144,20 @@ def _mask(usable: Mask | None) -> Mask:
     return usable
 
 
-def _selector(bits: Bits) -> Any:
-    return faiss.IDSelectorBitmap(bits)
+def _parameters(kind: str, bits: Bits | None, **values: int) -> Any:
+    """Make search parameters of ``kind``; FAISS's type stubs know none of their arguments."""
+    make: Any = getattr(faiss, kind)
+    if bits is None:
+        return make(**values)
+    selector: Any = faiss.IDSelectorBitmap
+    return make(sel=selector(bits), **values)
 
 
-def _sel(bits: Bits | None) -> dict[str, Any]:
-    return {} if bits is None else {"sel": _selector(bits)}
-
-
-def exact_segment(ids: Ids, vectors: Floats32) -> VectorSegment:
+def exact_segment(ids: Ids, vectors: Floats32, version: int) -> VectorSegment:
     """Build a segment that is searched by comparing with every vector."""
     flat = faiss.IndexFlatIP(vectors.shape[1])
     flat.add(np.ascontiguousarray(vectors, np.float32))
-    return VectorSegment(ids, flat, flat, kind="exact", file=None)
+    return VectorSegment(ids, flat, flat, kind="exact", version=version)
 
 
 def choose_kind(rows: int, settings: VectorSettings) -> SegmentKind:
@@ -173,9 +182,7 @@ def new_ivfpq(vectors: Floats32, settings: VectorSettings) -> Any:
     lists = max(1, min(settings.ivfpq_lists, rows // 39))
     parts = next(m for m in (settings.ivfpq_parts, 32, 16, 8, 4, 2, 1) if dimensions % m == 0)
     quantizer = faiss.IndexFlatIP(dimensions)
-    index = faiss.IndexIVFPQ(
-        quantizer, dimensions, lists, parts, 8, faiss.METRIC_INNER_PRODUCT
-    )
+    index = faiss.IndexIVFPQ(quantizer, dimensions, lists, parts, 8, faiss.METRIC_INNER_PRODUCT)
     index.cp.seed = index.pq.cp.seed = 1234
     index.train(vectors)
     index.add(vectors)
@@ -196,7 +203,7 @@ def write_segment(
     return SegmentFile(name, kind, len(ids), tuple(path.stat().st_size for path in paths))
 
 
-def open_segment(folder: Path, file: SegmentFile) -> VectorSegment | None:
+def open_segment(folder: Path, file: SegmentFile, version: int) -> VectorSegment | None:
     """Open a written segment memory-mapped; None when a file is missing or damaged."""
     suffixes = ("ids.npy", "faiss", "ivfpq")[: len(file.sizes)]
     paths = [folder / f"{file.name}.{suffix}" for suffix in suffixes]
@@ -204,14 +211,14 @@ def open_segment(folder: Path, file: SegmentFile) -> VectorSegment | None:
         if tuple(path.stat().st_size for path in paths) != file.sizes:
             return None
         ids = np.load(paths[0])
-        raw = faiss.read_index(str(paths[1]), faiss.IO_FLAG_MMAP_IFC)
-        index = raw if len(paths) == 2 else faiss.read_index(str(paths[2]))
+        raw: Any = faiss.read_index(str(paths[1]), faiss.IO_FLAG_MMAP_IFC)
+        index: Any = raw if len(paths) == 2 else faiss.read_index(str(paths[2]))
     except (OSError, ValueError, RuntimeError):
         return None
     if len(ids) != file.rows or raw.ntotal != file.rows:
         return None
     flat = faiss.downcast_index(raw.storage) if file.kind == "hnsw" else raw
-    return VectorSegment(ids, index, flat, kind=file.kind, file=file)
+    return VectorSegment(ids, index, flat, kind=file.kind, version=version, file=file)
 
 
 def remove_segment(folder: Path, file: SegmentFile) -> None:

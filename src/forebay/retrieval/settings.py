@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from forebay.retrieval.fusion import FusionSettings
+
 VectorKind = Literal["auto", "exact", "hnsw", "ivfpq"]
 
 
@@ -40,15 +42,25 @@ class LexicalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         int,
         Meta(description="At most this many terms, the rarest, are searched.", ge=8, le=1024),
     ] = 128
+    common_from_chunks: Annotated[
+        int,
+        Meta(description="Below this many chunks no term is left out for being common.", ge=0),
+    ] = 10_000
     common_share: Annotated[
         float,
-        Meta(description="Terms in more than this share of chunks are left out if others remain.",
-             gt=0.0, le=1.0),
+        Meta(
+            description="Terms in more than this share of chunks are left out if others remain.",
+            gt=0.0,
+            le=1.0,
+        ),
     ] = 0.3
     common_worth_max: Annotated[
         float,
-        Meta(description="The share of a query's worth that may be left out that way.",
-             ge=0.0, lt=1.0),
+        Meta(
+            description="The share of a query's worth that may be left out that way.",
+            ge=0.0,
+            lt=1.0,
+        ),
     ] = 0.2
 
 
@@ -80,8 +92,11 @@ class VectorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 8
     filtered_scan_share: Annotated[
         float,
-        Meta(description="Below this share of passing chunks a filter is scanned exactly.",
-             ge=0.0, le=1.0),
+        Meta(
+            description="Below this share of passing chunks a filter is scanned exactly.",
+            ge=0.0,
+            le=1.0,
+        ),
     ] = 0.2
     fold_rows: Annotated[
         int, Meta(description="Rows in memory that make a new segment on disk due.", ge=16)
@@ -121,3 +136,4 @@ class RetrievalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     ] = 256
     lexical: LexicalSettings = LexicalSettings()
     vector: VectorSettings = VectorSettings()
+    fusion: FusionSettings = FusionSettings()

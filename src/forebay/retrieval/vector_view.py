@@ -26,6 +26,14 @@ Resolver = Callable[[Demands, Ids | None], Ids]
 """Gives the ids that meet demands: among the ids given, or of all."""
 
 
+class Rights(msgspec.Struct, frozen=True):
+    """What a chunk must meet, who can tell, and up to which kb version that is known."""
+
+    demands: Demands
+    version: int
+    resolve: Resolver
+
+
 class Background(msgspec.Struct, frozen=True):
     """Mean and spread of the cosines of one query with unrelated chunks."""
 
@@ -111,14 +119,12 @@ class VectorView:
         lower = scores[0][int(len(vectors) * (1.0 - _BACKGROUND_SHARE)) :]
         return Background(float(lower.mean()), max(float(lower.std()), 1e-3))
 
-    def search(
-        self, query: Floats32, limit: int, demands: Demands, resolve: Resolver
-    ) -> tuple[Ids, Floats32]:
-        """Return ids and cosines, best first, of at most ``limit`` chunks meeting ``demands``."""
+    def search(self, query: Floats32, limit: int, rights: Rights) -> tuple[Ids, Floats32]:
+        """Return ids and cosines, best first, of at most ``limit`` chunks that may be seen."""
         ids: list[Ids] = []
         scores: list[Floats32] = []
         for each in self.segments:
-            usable = self._usable(each, demands, resolve)
+            usable = self._usable(each, rights)
             found = each.segment.search(query, limit, usable, self.settings)
             ids.append(found[0])
             scores.append(found[1])
@@ -128,23 +134,20 @@ class VectorView:
         order = np.lexsort((all_ids, -all_scores))[:limit]
         return all_ids[order], all_scores[order]
 
-    def _usable(self, each: LiveSegment, demands: Demands, resolve: Resolver) -> Mask | None:
+    def _usable(self, each: LiveSegment, rights: Rights) -> Mask | None:
         alive = None if each.dead is None else ~each.dead
-        if not demands:
+        if not rights.demands:
             return alive
         segment = each.segment
-        mask = segment.remembered(demands)
+        mask = segment.remembered(rights.demands)
         if mask is None:
-            small = len(segment) <= self.settings.fold_rows
-            allowed = resolve(demands, segment.ids if small else None)
-            place = np.searchsorted(allowed, segment.ids)
-            place = np.minimum(place, max(len(allowed) - 1, 0))
-            mask = (
-                allowed[place] == segment.ids
-                if len(allowed)
-                else np.zeros(len(segment), np.bool_)
-            )
-            segment.remember(demands, mask)
+            few = len(segment) <= self.settings.fold_rows
+            allowed = rights.resolve(rights.demands, segment.ids if few else None)
+            mask = _members(segment.ids, allowed)
+            # The word side may lag behind the vectors in a reader: what it cannot tell yet must
+            # not be remembered as forbidden.
+            if segment.version <= rights.version:
+                segment.remember(rights.demands, mask)
         return mask if alive is None else mask & alive
 
     def score(self, query: Floats32, chunk_ids: Ids) -> Floats32:
@@ -158,6 +161,15 @@ class VectorView:
             if held.any():
                 scores[held] = each.segment.vectors(rows[held]) @ query[0]
         return scores
+
+
+def _members(ids: Ids, ascending: Ids) -> Mask:
+    """Return which of ``ids`` are among ``ascending``."""
+    if not len(ascending):
+        return np.zeros(len(ids), np.bool_)
+    place = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
+    found: Mask = ascending[place] == ids
+    return found
 
 
 def spread_hash(ids: Ids) -> npt.NDArray[np.uint64]:

@@ -14,9 +14,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from forebay.kernel.errors import Gone
 from forebay.kernel.stages import IndexFeed
 from forebay.retrieval.files import read_struct, sync_folder, write_struct
 from forebay.retrieval.segments import (
+    Floats32,
     Ids,
     SegmentFile,
     VectorSegment,
@@ -71,7 +73,9 @@ class VectorStore:
             if manifest.fingerprint != fingerprint:
                 manifest = None
                 break
-            opened = [open_segment(self.folder, file) for file in manifest.segments]
+            opened = [
+                open_segment(self.folder, file, manifest.version) for file in manifest.segments
+            ]
             if all(segment is not None for segment in opened):
                 self._load(manifest, [s for s in opened if s is not None], fingerprint)
                 return
@@ -91,9 +95,15 @@ class VectorStore:
             )
             return
         living = np.asarray(everything.embedded, np.int64)
-        since = 0 if manifest is None else manifest.version
-        newer = self._feed.changes(self._kb, since).embedded if since else everything.embedded
-        fresh = np.asarray(newer, np.int64)
+        fresh = living
+        if manifest is not None:
+            try:
+                newer = self._feed.changes(self._kb, manifest.version).embedded
+            except Gone:
+                # Which vectors were stored anew since is no longer known: take all of them anew.
+                segments, self._manifest = [], None
+            else:
+                fresh = np.asarray(newer, np.int64)
         held: list[LiveSegment] = []
         for segment in segments:
             gone = np.concatenate([np.setdiff1d(segment.ids, living), fresh])
@@ -101,7 +111,7 @@ class VectorStore:
         stored = [live.alive()[0] for live in held]
         known = np.concatenate(stored) if stored else np.empty(0, np.int64)
         missing = np.setdiff1d(living, known)
-        deltas = self._deltas(missing)
+        deltas = self._deltas(missing, everything.version)
         self.view = VectorView(
             (*held, *deltas),
             fingerprint=fingerprint,
@@ -109,7 +119,7 @@ class VectorStore:
             settings=self.settings,
         )
 
-    def _deltas(self, ids: Ids) -> list[LiveSegment]:
+    def _deltas(self, ids: Ids, version: int) -> list[LiveSegment]:
         """Read vectors from the record into exact segments in memory."""
         made: list[LiveSegment] = []
         for start in range(0, len(ids), _ROWS_PER_DELTA):
@@ -120,7 +130,8 @@ class VectorStore:
                     np.asarray(found.ids, np.int64),
                     decode(found.data, len(found.ids), found.dimensions),
                 )
-                made.append(LiveSegment(exact_segment(*concatenate([part], found.dimensions))))
+                ordered = concatenate([part], found.dimensions)
+                made.append(LiveSegment(exact_segment(*ordered, version)))
         return made
 
     def catch_up(self, fingerprint: str | None) -> bool:
@@ -128,7 +139,11 @@ class VectorStore:
         if fingerprint != self.view.fingerprint:
             self.open(fingerprint)
             return True
-        changes = self._feed.changes(self._kb, self.view.version)
+        try:
+            changes = self._feed.changes(self._kb, self.view.version)
+        except Gone:
+            self.open(fingerprint)
+            return True
         if changes.version == self.view.version:
             return False
         if fingerprint is None or not (changes.removed or changes.embedded):
@@ -137,19 +152,14 @@ class VectorStore:
         embedded = np.asarray(changes.embedded, np.int64)
         gone = np.concatenate([np.asarray(changes.removed, np.int64), embedded])
         segments = [each.without(gone) for each in self.view.segments]
-        deltas = self._deltas(embedded)
-        if _dimensions(segments) not in (None, *map(_dimension, deltas)) and deltas:
-            self.open(fingerprint)
-            return True
+        deltas = self._deltas(embedded, changes.version)
         self._show(tuple(self._compacted([*segments, *deltas])), changes.version, touched=gone)
         return True
 
-    def _show(
-        self, segments: Sequence[LiveSegment], version: int, *, touched: Ids | None
-    ) -> None:
+    def _show(self, segments: Sequence[LiveSegment], version: int, *, touched: Ids | None) -> None:
         """Publish a view; the background is chosen again only when ``touched`` bears on it."""
-        background = self.view.background_rows
-        chosen = background[0]
+        background: tuple[Ids, Floats32] | None = self.view.background_rows
+        chosen = self.view.background_rows[0]
         if touched is not None and len(touched):
             full = len(chosen) and self.view.rows > len(chosen)
             bound = spread_hash(chosen).max() if full else np.uint64(2**64 - 1)
@@ -191,7 +201,7 @@ class VectorStore:
 
         What died while they were built is dead in them too.
         """
-        opened = [open_segment(self.folder, file) for file in new]
+        opened = [open_segment(self.folder, file, self.view.version) for file in new]
         segments = [segment for segment in opened if segment is not None]
         if len(segments) != len(new):
             raise OSError("a segment that was just written cannot be opened")
@@ -201,8 +211,7 @@ class VectorStore:
         alive = [each.alive()[0] for each in current]
         living = np.concatenate(alive) if alive else np.empty(0, np.int64)
         fresh = [
-            LiveSegment(segment).without(np.setdiff1d(segment.ids, living))
-            for segment in segments
+            LiveSegment(segment).without(np.setdiff1d(segment.ids, living)) for segment in segments
         ]
         on_disk = [each for each in kept if each.segment.file is not None]
         in_memory = [each for each in kept if each.segment.file is None]
@@ -232,12 +241,14 @@ class VectorStore:
     def follow(self, fingerprint: str | None) -> bool:
         """As a reader: take over newly published segments, then catch up."""
         manifest = read_struct(self.manifest_path, Manifest)
-        serial = None if manifest is None else (manifest.fingerprint, manifest.serial)
         mine = self._manifest
-        if manifest is not None and manifest.fingerprint == fingerprint:
-            if mine is None or serial != (mine.fingerprint, mine.serial):
-                self.open(fingerprint)
-                return True
+        if (
+            manifest is not None
+            and manifest.fingerprint == fingerprint
+            and (mine is None or (mine.fingerprint, mine.serial) != (fingerprint, manifest.serial))
+        ):
+            self.open(fingerprint)
+            return True
         return self.catch_up(fingerprint)
 
     @property
@@ -252,12 +263,5 @@ def _joined(parts: Sequence[LiveSegment]) -> LiveSegment:
         ids, rows = each.alive()
         matrices.append((ids, each.segment.vectors(rows)))
     dimensions = parts[0].segment.flat.d
-    return LiveSegment(exact_segment(*concatenate(matrices, dimensions)))
-
-
-def _dimension(each: LiveSegment) -> int:
-    return int(each.segment.flat.d)
-
-
-def _dimensions(segments: Sequence[LiveSegment]) -> int | None:
-    return _dimension(segments[0]) if segments else None
+    version = max(each.segment.version for each in parts)
+    return LiveSegment(exact_segment(*concatenate(matrices, dimensions), version))
