@@ -1,0 +1,1 @@
+"""Cache tiers in front of the stages: keys, single flight, invalidation."""

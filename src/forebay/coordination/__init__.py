@@ -1,0 +1,1 @@
+"""What processes agree on: quotas, leases and change events."""

@@ -1,0 +1,1 @@
+"""Workloads, benchmarks, simulation, planning and evaluation of the server."""

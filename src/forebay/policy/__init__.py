@@ -1,0 +1,1 @@
+"""Overload policies: synchronous decisions of numbers and time, wrapped around stages."""

@@ -1,0 +1,58 @@
+"""What every test may ask for: the evaluation data, a free port, the event loop in use."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import uvloop
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED_DATA_VARIABLE = "FOREBAY_SHARED_DATA"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of evaluation documents, queries and traces; skips the test where it is absent.
+
+    It is no part of the repository: FOREBAY_SHARED_DATA names it, else ../shared/data.
+    """
+    named = os.environ.get(SHARED_DATA_VARIABLE)
+    folder = Path(named) if named else ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"no evaluation data at {folder}; set {SHARED_DATA_VARIABLE} to its folder")
+    return folder.resolve()
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A loopback TCP port that was free a moment ago."""
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The checkout's root folder."""
+    return ROOT
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A developer's own FOREBAY_ variables must not change what a test sees."""
+    for name in [name for name in os.environ if name.startswith("FOREBAY_")]:
+        if name != SHARED_DATA_VARIABLE:
+            monkeypatch.delenv(name)
+    yield
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Tests run on the loop that production runs on."""
+    return {"uvloop": uvloop.new_event_loop}
