@@ -37,6 +37,11 @@ class Sequencer:
         self._next += count
         return first
 
+    @property
+    def mark(self) -> int:
+        """Every id given so far is smaller."""
+        return self._next
+
     def save(self, connection: sqlite3.Connection) -> None:
         """Write the mark; belongs into the transaction whose ids it covers."""
         connection.execute("UPDATE meta SET value = ? WHERE key = 'next_chunk'", (self._next,))
@@ -118,7 +123,7 @@ class DocumentChanges:
             "FROM document WHERE kb = ? AND name = ?",
             (self._kb.id, document_id),
         ).fetchone()
-        return None if row is None else _Stored(*row[:5], row[5:])
+        return None if row is None else _Stored(row[0], row[1], row[2], row[3], row[4], row[5:])
 
     def _lacks_vectors(self, stored: _Stored) -> bool:
         return (

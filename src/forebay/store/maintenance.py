@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from typing import Protocol
 
 import msgspec
 
+from forebay.store.faults import translated
+
 _PRUNE_ROWS = 5_000
 _VACUUM_PAGES = 1_024
+_FREE_SHARE = 8  # so much of the file may be free pages, which new documents take up again
 
 
 class MaintenanceReport(msgspec.Struct, frozen=True):
@@ -30,6 +33,10 @@ class Transactions(Protocol):
 
     def outside_transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         """The writing connection, for statements that cannot run inside a transaction."""
+        ...
+
+    def open_second(self) -> sqlite3.Connection:
+        """Another writing connection."""
         ...
 
 
@@ -67,7 +74,8 @@ def _vacuum(store: Transactions) -> int:
     while True:
         with store.outside_transaction() as connection:
             [[free]] = connection.execute("PRAGMA freelist_count")
-            if not free:
+            [[pages]] = connection.execute("PRAGMA page_count")
+            if free <= max(_VACUUM_PAGES, pages // _FREE_SHARE):
                 return freed
             connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
             [[left]] = connection.execute("PRAGMA freelist_count")
@@ -81,8 +89,10 @@ def _empty_log(store: Transactions) -> bool:
 
     Readers in old snapshots are not waited for; the next upkeep tries again.
     """
+    with translated(), closing(store.open_second()) as second:
+        # The bulk is copied beside commits; what they add meanwhile is little.
+        second.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
     with store.outside_transaction() as connection:
-        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         [[timeout]] = connection.execute("PRAGMA busy_timeout")
         connection.execute("PRAGMA busy_timeout = 50")
         try:

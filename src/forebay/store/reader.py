@@ -10,11 +10,12 @@ from threading import Lock
 import msgspec
 
 from forebay.kernel.documents import ChangeSet, ChunkRow, DocumentInfo, KbInfo, Vectors
-from forebay.kernel.errors import Gone, NotFound, ReembedNeeded
+from forebay.kernel.errors import Gone, NotFound, ReembedNeeded, Unavailable
 from forebay.kernel.stages import EmbedderSpec
 from forebay.store.codec import unpack_mapping, unpack_text, unpack_vectors
 from forebay.store.database import ReaderPool, open_reader
 from forebay.store.faults import translated
+from forebay.store.integrity import problems
 from forebay.store.rows import (
     KbRow,
     all_kbs,
@@ -71,6 +72,15 @@ class StoreReader:
         """Close every connection; calls under way end first."""
         self._pool.close()
         self._versions.close()
+
+    def check(self, *, deep: bool = True) -> tuple[str, ...]:
+        """What is wrong with the record, one sentence each; empty when it is whole.
+
+        Runs SQLite's check and the rules between the tables over the whole file: seconds per
+        gigabyte, beside everything else.
+        """
+        with self._pool.snapshot() as connection:
+            return problems(connection, deep=deep)
 
     # Knowledge bases and documents
 
@@ -241,11 +251,14 @@ class _Versions:
         self._settings = settings
         self._lock = Lock()
         self._connection: sqlite3.Connection | None = None
+        self._closed = False
         self._seen = -1
         self._versions: Mapping[str, int] = {}
 
     def current(self) -> Mapping[str, int]:
         with self._lock, translated():
+            if self._closed:
+                raise Unavailable("the store is closed.")
             if self._connection is None:
                 self._connection = open_reader(self._folder, self._settings)
             [[seen]] = self._connection.execute("PRAGMA data_version")
@@ -258,6 +271,7 @@ class _Versions:
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None

@@ -17,7 +17,8 @@ _GROUPS = (1, 8, 32, 128, 512)
 
 _KB = (
     "SELECT id, name, version, created_at, log_floor, documents, chunks, pending, characters, "
-    "embedder, embedder_since, reembedding FROM kb"
+    "embedder, embedder_since, EXISTS (SELECT 1 FROM pending p WHERE p.kb = kb.id "
+    "AND p.chunk < kb.reembed_below) FROM kb"
 )
 _CHUNKS = (
     "SELECT c.id, c.document, c.ordinal, c.start, c.stop, c.text, c.context, c.tokens, c.page, "

@@ -18,13 +18,14 @@ _V1 = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
     # version_floor: a kb made anew starts here, so that no version of a dropped kb comes back.
     "INSERT INTO meta VALUES ('schema_version', 1), ('next_chunk', 1), ('version_floor', 0)",
+    # reembed_below: a re-embedding lasts while a chunk with a smaller id lacks its vector.
     """CREATE TABLE kb (
         id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, version INTEGER NOT NULL,
         created_at REAL NOT NULL, log_floor INTEGER NOT NULL,
         documents INTEGER NOT NULL DEFAULT 0, chunks INTEGER NOT NULL DEFAULT 0,
         pending INTEGER NOT NULL DEFAULT 0, characters INTEGER NOT NULL DEFAULT 0,
         embedder TEXT, embedder_since INTEGER NOT NULL DEFAULT 0,
-        reembedding INTEGER NOT NULL DEFAULT 0)""",
+        reembed_below INTEGER NOT NULL DEFAULT 0)""",
     """CREATE TABLE document (
         id INTEGER PRIMARY KEY, kb INTEGER NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,
         first_chunk INTEGER NOT NULL, chunks INTEGER NOT NULL, characters INTEGER NOT NULL,

@@ -109,6 +109,12 @@ class StoreWriter:
                 raise StoreError("the store is closed.")
             yield self._connection
 
+    def open_second(self) -> sqlite3.Connection:
+        """A second writing connection, for what may run beside commits; the caller closes it."""
+        if self._closed:
+            raise StoreError("the store is closed.")
+        return open_writer(self._folder, self._settings)
+
     def _undo(self) -> None:
         try:
             if self._connection.in_transaction:  # a full disk may have ended it already
@@ -202,7 +208,7 @@ class StoreWriter:
         """Make ``spec`` the kb's embedder; return the version.
 
         Nothing happens when it is already. Else the old vectors go (one version), every chunk is
-        pending again, and ``check_embedder`` raises for everybody until the last one is stored.
+        pending again, and ``check_embedder`` raises for everybody until the last of these chunks has its vector.
         """
         with self.transaction() as connection:
             row = get_kb(connection, kb)
@@ -221,8 +227,8 @@ class StoreWriter:
             )
             connection.execute(
                 "UPDATE kb SET version = version + 1, pending = chunks, embedder_since = "
-                "version + 1, reembedding = chunks > 0 WHERE id = ?",
-                (row.id,),
+                "version + 1, reembed_below = ? WHERE id = ?",
+                (self._sequencer.mark, row.id),
             )
             self._set_embedder(connection, row, spec)
             return row.version + 1
@@ -261,8 +267,7 @@ class StoreWriter:
                 [(row.id, chunk_id) for chunk_id in values],
             )
             connection.execute(
-                "UPDATE kb SET version = version + 1, pending = pending - ?1, "
-                "reembedding = reembedding AND pending > ?1 WHERE id = ?2",
+                "UPDATE kb SET version = version + 1, pending = pending - ? WHERE id = ?",
                 (cursor.rowcount, row.id),
             )
             return version
