@@ -46,7 +46,7 @@ def detect_language(text: str, *, declared: str = "") -> str:
         return "ja"
     # A Han character carries about as much as four Latin letters.
     if counts["han"] > 0.2 * total:
-        return "ja" if hint == "ja" and counts["kana"] else "zh"
+        return "ja" if hint == "ja" else "zh"
     name = max(counts, key=lambda key: counts[key])
     if name == "latin":
         return hint if _LATIN_DECLARED.match(hint) and hint not in _NOT_LATIN else _latin(sample)

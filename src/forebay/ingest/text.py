@@ -44,6 +44,10 @@ def tidy(text: str) -> str:
     return _MANY_NEWLINES.sub("\n\n", text).strip()
 
 
+# A national encoding tells Japanese written in Han characters alone from Chinese.
+_NATIONAL = {"cp932": "ja", "euc_jis_2004": "ja", "iso2022_jp_2": "ja", "shift_jis_2004": "ja"}
+
+
 class TextBuilder:
     """Collects blocks; every block's span is exact in the finished text."""
 
@@ -136,7 +140,7 @@ class TextBuilder:
             blocks=tuple(self._blocks),
             media_type=self._media_type,
             title=squeeze(title)[:300],
-            language=detect_language(text, declared=language),
+            language=detect_language(text, declared=language or _NATIONAL.get(encoding or "", "")),
             encoding=encoding,
             metadata=clean_metadata(metadata or {}),
             warnings=tuple(self.warnings),

@@ -6,6 +6,7 @@ import importlib
 import os
 import resource
 import sys
+from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
@@ -115,18 +116,15 @@ def _run(task: Task, setup: Setup, chunker: Chunker) -> list[Reply]:
     except MemoryError:
         # What is left of the process after this is not worth keeping.
         return [Refused(memory_reason(setup.memory_bytes), "too_large", exits=True)]
-    except Exception:  # noqa: BLE001 - parsers meet hostile input: any error is this file's own
-        return [
-            Refused("The document could not be read; it is damaged or unusual.", "damaged")
-        ]
+    # Parsers meet hostile input and raise what they like: any error is this file's own.
+    except Exception:
+        return [Refused("The document could not be read; it is damaged or unusual.", "damaged")]
     # The blocks have done their work: they would only be copied between processes.
     bare = msgspec.structs.replace(extracted, blocks=())
     return [Document(bare), *spans_of(chunks)]
 
 
-def _parse(
-    task: Task, setup: Setup, chunker: Chunker
-) -> tuple[Extracted, tuple[ChunkDraft, ...]]:
+def _parse(task: Task, setup: Setup, chunker: Chunker) -> tuple[Extracted, tuple[ChunkDraft, ...]]:
     data = task.data
     if data is None:
         data = _read_file(task.path or "", setup.limits.max_file_bytes)
@@ -136,16 +134,14 @@ def _parse(
 
 def _read_file(path: str, most: int) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             data = file.read(most + 1)
     except OSError as error:
         raise UnsupportedDocument(
             f"The file cannot be read: {error.strerror or 'input error'}.", code="unreadable"
         ) from error
     if len(data) > most:
-        raise UnsupportedDocument(
-            f"The file is over the limit of {most} bytes.", code="too_large"
-        )
+        raise UnsupportedDocument(f"The file is over the limit of {most} bytes.", code="too_large")
     return data
 
 

@@ -127,7 +127,7 @@ class _Walker:
                 self._paragraph(element)
             elif tag == f"{_W}tbl":
                 self._table(element)
-            elif isinstance(tag, str) and tag not in _SKIPPED:
+            elif tag not in _SKIPPED:
                 self.walk(element, depth + 1)
 
     def _paragraph(self, element: etree._Element) -> None:
@@ -231,17 +231,13 @@ def _walk_inline(element: etree._Element) -> Iterator[tuple[str, etree._Element]
         stack.append(("end", node))
         for child in reversed(node):
             tag = child.tag
-            if not isinstance(tag, str) or tag in _SKIPPED or tag == f"{_W}txbxContent":
+            if tag in _SKIPPED or tag == f"{_W}txbxContent":
                 continue
-            if tag == f"{_W}r" and _vanishes(child):
-                stack.append(("start", child.find(f"{_W}rPr/{_W}vanish")))
+            vanish = child.find(f"{_W}rPr/{_W}vanish") if tag == f"{_W}r" else None
+            if vanish is not None and _on(vanish):
+                stack.append(("start", vanish))
                 continue
             stack.append(("start", child))
-
-
-def _vanishes(run: etree._Element) -> bool:
-    vanish = run.find(f"{_W}rPr/{_W}vanish")
-    return vanish is not None and _on(vanish)
 
 
 def _on(element: etree._Element) -> bool:

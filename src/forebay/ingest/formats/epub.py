@@ -42,7 +42,7 @@ def parse(source: Source, limits: IngestLimits) -> Extracted:
         try:
             add_html(builder, decode(data, limits).text)
         except UnsupportedDocument as error:
-            if error.code in ("too_long",):
+            if error.code == "too_long":
                 raise
             if error.code != "empty":
                 builder.warn(f"Page {number} of the book could not be read.")

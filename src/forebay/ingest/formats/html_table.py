@@ -22,7 +22,10 @@ def table_rows(table: LexborNode) -> list[tuple[bool, list[str]]] | None:
     """
     if table.attributes.get("role") in ("presentation", "none"):
         return None
-    if table.css("table table, h1, h2, h3, h4, ul ul, pre"):
+    # Selectors see the whole page, so nesting is told by what the table's own tree holds.
+    if any(inner.mem_id != table.mem_id for inner in table.css("table")):
+        return None
+    if table.css_first("h1, h2, h3, h4, ul ul, pre") is not None:
         return None
     lines = [row for row in table.css("tr") if row.css_first("td, th") is not None]
     grid = [_cells(row) for row in lines]

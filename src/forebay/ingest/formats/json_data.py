@@ -21,6 +21,7 @@ def parse(source: Source, limits: IngestLimits) -> Extracted:
     """Return a JSON document's values with their paths; plain text where it is not valid."""
     decoded = decode_source(source, limits)
     warnings = list(decoded.warnings)
+    value: object
     if source.extension in (".jsonl", ".ndjson"):
         value, bad = _lines(decoded.text)
         if bad:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email
 import email.policy
+from collections.abc import Iterable
 from email.message import EmailMessage, Message
 
 from forebay.ingest.encoding import decode
@@ -15,6 +16,7 @@ from forebay.ingest.text import TextBuilder, squeeze
 from forebay.kernel.documents import Extracted
 from forebay.kernel.errors import UnsupportedDocument
 
+_Part = Message[str, str]
 _HEADERS = ("from", "to", "cc", "date", "subject", "message-id")
 _MAX_PARTS = 1_000
 
@@ -53,9 +55,10 @@ def _header(message: EmailMessage, name: str) -> str:
 
 def _add_body(builder: TextBuilder, message: EmailMessage, limits: IngestLimits) -> str | None:
     """Add the text parts, HTML only where there is no plain text; return their encoding."""
-    plain_parts: list[Message] = []
-    html_parts: list[Message] = []
-    for index, part in enumerate(message.walk()):
+    plain_parts: list[_Part] = []
+    html_parts: list[_Part] = []
+    parts: Iterable[_Part] = message.walk()
+    for index, part in enumerate(parts):
         if index > _MAX_PARTS:
             builder.warn(f"Only the first {_MAX_PARTS} parts of the message were read.")
             break
@@ -70,17 +73,15 @@ def _add_body(builder: TextBuilder, message: EmailMessage, limits: IngestLimits)
         elif kind == "text/html":
             html_parts.append(part)
     encoding = None
-    for part in plain_parts or html_parts:
-        encoding = _add_part(builder, part, limits, html=not plain_parts) or encoding
-    if encoding is None and plain_parts and html_parts:
-        for part in html_parts:
-            encoding = _add_part(builder, part, limits, html=True) or encoding
+    for chosen in plain_parts or html_parts:
+        encoding = _add_part(builder, chosen, limits, html=not plain_parts) or encoding
+    if encoding is None and plain_parts:
+        for chosen in html_parts:
+            encoding = _add_part(builder, chosen, limits, html=True) or encoding
     return encoding
 
 
-def _add_part(
-    builder: TextBuilder, part: Message, limits: IngestLimits, *, html: bool
-) -> str | None:
+def _add_part(builder: TextBuilder, part: _Part, limits: IngestLimits, *, html: bool) -> str | None:
     payload = part.get_payload(decode=True)
     if not isinstance(payload, bytes):
         return None

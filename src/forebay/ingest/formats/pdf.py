@@ -17,12 +17,19 @@ from forebay.kernel.errors import UnsupportedDocument
 
 _PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD
 _MAX_FAILED_PAGES = 50
-_REPEATED_PAGE_CHARACTERS = 200
-_JUNK_TITLE = re.compile(r"^(?:untitled|microsoft word|microsoft powerpoint|slide \d)|\.\w{2,4}$", re.I)
+_REPEATED_PAGE_CHARACTERS = 60
+_LINE_NUMBERS = 5
+# Lines under this many characters are labels and cells rather than wrapped prose.
+_SHORT, _SHORT_WIDE = 30, 12
+_JUNK_TITLE = re.compile(
+    r"^\W*(?:untitled|anonymous|unknown|microsoft word|microsoft powerpoint|slide \d)|\.\w{2,4}$",
+    re.I,
+)
 # Ligatures and presentation forms: what is drawn, not what is written.
 _FORMS = re.compile("[\ufb00-\ufb06\ufb13-\ufb17\ufb1d-\ufdff\ufe70-\ufefc]+")
-_WIDE = re.compile("[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]")
-_SENTENCE_END = tuple(".!?。！？:：;；”\"")
+_WIDE = re.compile("[\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff00-\uffef]")
+_JOINED = re.compile("[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]")
+_SENTENCE_END = tuple('.!?。！？:：;；”"')
 _BULLET = re.compile(r"\s*(?:[•◦▪●■○*–-]|\d{1,3}[.)]|[（(]\d{1,3}[）)]|第\d+[章节條条])\s*\S")
 
 
@@ -72,7 +79,10 @@ def _read(document: Any, source: Source, limits: IngestLimits) -> Extracted:
     title = _metadata(document, "Title")
     if not title or _JUNK_TITLE.search(title):
         title = source.stem
-    return builder.build(title=title, metadata={"author": _metadata(document, "Author")})
+    author = _metadata(document, "Author")
+    return builder.build(
+        title=title, metadata={"author": "" if _JUNK_TITLE.search(author) else author}
+    )
 
 
 def _refuse(pages: list[tuple[int, PageText]], hidden: bool) -> None:
@@ -88,9 +98,7 @@ def _refuse(pages: list[tuple[int, PageText]], hidden: bool) -> None:
         )
 
 
-def _pages(
-    document: Any, limits: IngestLimits, builder: TextBuilder
-) -> list[tuple[int, PageText]]:
+def _pages(document: Any, limits: IngestLimits, builder: TextBuilder) -> list[tuple[int, PageText]]:
     import pypdfium2
 
     count = len(document)
@@ -189,10 +197,9 @@ def _add_page(
             for index, line in enumerate(filled)
             if not (index in edges and _shape(line) in furniture)
         ]
-    lengths = sorted(map(len, filled))
-    full = 0.7 * lengths[int(0.9 * (len(lengths) - 1))] if lengths else 0
+    filled = _without_line_numbers(filled)
     paragraph = ""
-    for line in filled:
+    for index, line in enumerate(filled):
         level = outline.get((number, _key(line)))
         if level is not None or _BULLET.match(line):
             builder.add("paragraph", paragraph, page=number)
@@ -201,16 +208,53 @@ def _add_page(
             builder.add("heading", line, level=level, page=number)
             continue
         paragraph = _joined(paragraph, line)
-        if len(line) < full or (line.endswith(_SENTENCE_END) and len(line) < full / 0.7 * 0.9):
+        if _ends_paragraph(filled, index):
             builder.add("paragraph", paragraph, page=number)
             paragraph = ""
     builder.add("paragraph", paragraph, page=number)
 
 
+def _without_line_numbers(lines: list[str]) -> list[str]:
+    """Drop runs of five or more lines that only count: numbered transcripts."""
+    kept: list[str] = []
+    run: list[str] = []
+    for line in [*lines, ""]:
+        if line.isascii() and line.isdigit() and (not run or int(line[:9]) == int(run[-1][:9]) + 1):
+            run.append(line)
+            continue
+        kept.extend(run if len(run) < _LINE_NUMBERS else [])
+        run = []
+        if line.isascii() and line.isdigit():
+            run = [line]
+        elif line:
+            kept.append(line)
+    return kept
+
+
+def _ends_paragraph(lines: list[str], index: int) -> bool:
+    """Whether a line that was not wrapped ends here: shorter than its neighbours, or a stop."""
+    line = lines[index]
+    following = lines[index + 1] if index + 1 < len(lines) else ""
+    words = line.split()
+    if sum(map(_has_digit, words)) >= max(2, 0.4 * len(words)):
+        return True  # a row of figures
+    stop = line.endswith(_SENTENCE_END)
+    if following[:1].islower() and not stop:
+        return False
+    if len(line) < (_SHORT_WIDE if _WIDE.search(line) else _SHORT):
+        return True
+    longest = max(map(len, lines[max(0, index - 2) : index + 2]))
+    return len(line) < (0.9 if stop else 0.75) * longest
+
+
+def _has_digit(word: str) -> bool:
+    return any(char.isdigit() for char in word)
+
+
 def _joined(paragraph: str, line: str) -> str:
     if not paragraph:
         return line
-    if _WIDE.match(paragraph[-1]) and _WIDE.match(line[0]):
+    if _JOINED.match(paragraph[-1]) and _JOINED.match(line[0]):
         return paragraph + line
     if paragraph.endswith("-") and len(paragraph) > 1 and paragraph[-2].isalpha():
         return (paragraph[:-1] + line) if line[0].islower() else paragraph + line

@@ -33,8 +33,10 @@ def read_page(document: Any, index: int) -> PageText:
         textpage = page.get_textpage()
         try:
             invisible, image, share = _objects(page)
-            hidden = invisible and share < _SCAN_SHARE
-            raw = _visible_text(textpage) if hidden else textpage.get_text_bounded()
+            if invisible and share < _SCAN_SHARE:
+                raw, hidden = _visible_text(textpage)
+            else:
+                raw, hidden = textpage.get_text_bounded(), False
         finally:
             textpage.close()
     finally:
@@ -44,7 +46,7 @@ def read_page(document: Any, index: int) -> PageText:
 
 
 def _objects(page: Any) -> tuple[bool, bool, float]:
-    """Whether there is invisible text, an image, and the largest image's share of the page."""
+    """Whether there is invisible text, an image, and the images' share of the page."""
     import pypdfium2.raw as pdfium
 
     invisible = image = False
@@ -61,17 +63,18 @@ def _objects(page: Any) -> tuple[bool, bool, float]:
         else:
             left, bottom, right, top = item.get_bounds()
             image = True
-            share = max(share, abs(right - left) * abs(top - bottom) / area)
+            # Scanners store a page in strips, too: what counts is what they cover together.
+            share += abs(right - left) * abs(top - bottom) / area
     return invisible, image, share
 
 
-def _visible_text(textpage: Any) -> str:
-    """The page's text without the characters whose text object draws nothing."""
+def _visible_text(textpage: Any) -> tuple[str, bool]:
+    """The page's text without letters whose text object draws nothing, and if there were any."""
     import pypdfium2.raw as pdfium
 
     visible: list[str] = []
     modes: dict[int, bool] = {}
-    shown = True
+    shown, hidden = True, False
     for index in range(textpage.count_chars()):
         item = pdfium.FPDFText_GetTextObject(textpage, index)
         if item:
@@ -80,7 +83,10 @@ def _visible_text(textpage: Any) -> str:
                 modes[key] = pdfium.FPDFTextObj_GetTextRenderMode(item) not in _INVISIBLE_MODES
             shown = modes[key]
         code = pdfium.FPDFText_GetUnicode(textpage, index)
-        # Generated white space has no object of its own: it goes with the character before.
-        if shown and code:
-            visible.append(chr(code) if code < 0x110000 else "")
-    return "".join(visible)
+        char = chr(code) if 0 < code < 0x110000 else ""
+        # White space draws nothing in any mode; some writers set it apart as invisible.
+        if shown or char.isspace():
+            visible.append(char)
+        else:
+            hidden = hidden or bool(char)
+    return "".join(visible), hidden

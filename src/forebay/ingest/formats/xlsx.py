@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import io
 
 from forebay.ingest.archive import damaged, encrypted, open_archive
@@ -58,7 +58,7 @@ def _cell(value: object) -> str:
         return "TRUE" if value else "FALSE"
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.12g}"
-    if isinstance(value, datetime.datetime):
-        midnight = value.time() == datetime.time()
+    if isinstance(value, dt.datetime):
+        midnight = value.time() == dt.time()
         return value.date().isoformat() if midnight else value.isoformat(" ", "seconds")
     return str(value)
