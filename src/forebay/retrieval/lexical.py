@@ -77,14 +77,16 @@ class LexicalIndex:
         self._writer: tantivy.IndexWriter | None = None
         self._index: tantivy.Index | None = None
         self._generation = -1
+        self._published = False
         self.version = 0
-        self.rebuilt = False
         if writable:
             folder.mkdir(parents=True, exist_ok=True)
         self.view = self._empty_view()
         applied = read_struct(self._sidecar, Applied)
         if applied is None or not self._open(applied):
-            self._start_over(applied)
+            self._start_over()
+        else:
+            self._published = True
 
     @property
     def _sidecar(self) -> Path:
@@ -104,22 +106,23 @@ class LexicalIndex:
             index = tantivy.Index.open(str(self._generation_folder(applied.generation)))
             index.config_reader("manual")
             view = LexicalView(index.searcher(), index.schema, self._settings, self._analyzer)
-            writer = self._new_writer(index) if self._writable else None
         # tantivy reports a missing, torn or foreign directory with half a dozen error types
         # (ValueError, OSError and panics among them); each means the same: build it again.
         except (Exception, BaseException) as error:
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
             return False
-        self._index, self._schema, self._writer = index, index.schema, writer
+        # Outside the guard: a busy lock is another writer, and no reason to build anew.
+        self._writer = self._new_writer(index) if self._writable else None
+        self._index, self._schema = index, index.schema
         self._generation, self.version, self.view = applied.generation, applied.version, view
         return True
 
-    def _start_over(self, applied: Applied | None) -> None:
+    def _start_over(self) -> None:
         self.version, self.view = 0, self._empty_view()
         if not self._writable:
             return
-        self.rebuilt = applied is not None
+        self._published = False
         used = [int(p.name[8:]) for p in self._folder.glob("lexical-*") if p.name[8:].isdigit()]
         self._generation = max(used, default=-1) + 1
         folder = self._generation_folder(self._generation)
@@ -138,14 +141,15 @@ class LexicalIndex:
         Safe to repeat: a chunk is deleted before it is added, so a crash between the engine's
         commit and the sidecar costs only the same work again.
         """
-        if self._writer is None or self._index is None:
-            raise RuntimeError("this lexical index was opened for reading")
+        if self._index is None:
+            raise RuntimeError("this lexical index was opened for reading, or is closed")
         try:
             changes = feed.changes(kb, self.version)
         except Gone:
-            self._start_over(read_struct(self._sidecar, Applied))
+            self._writer = None
+            self._start_over()
             changes = feed.changes(kb, 0)
-        if changes.version == self.version and self._sidecar.exists():
+        if changes.version == self.version and self._published:
             return False
         if changes.added or changes.removed:
             self._write(changes.removed, _row_batches(feed, kb, changes.added))
@@ -155,8 +159,8 @@ class LexicalIndex:
         return True
 
     def _write(self, removed: Iterable[int], added: Iterable[Sequence[ChunkRow]]) -> None:
-        writer = self._writer
-        assert writer is not None
+        assert self._index is not None
+        writer, self._writer = self._writer or self._new_writer(self._index), None
         for chunk_id in removed:
             writer.delete_documents_by_term("chunk", chunk_id)
         for batch in added:
@@ -164,6 +168,8 @@ class LexicalIndex:
                 writer.delete_documents_by_term("chunk", row.chunk_id)
                 writer.add_document(self._document(row))
         writer.commit()
+        # Only after success: a writer that failed (disk full) is not to be trusted again.
+        self._writer = writer
 
     def _document(self, row: ChunkRow) -> tantivy.Document:
         terms = self._analyzer.document(f"{row.context}\n{row.text}")
@@ -179,11 +185,19 @@ class LexicalIndex:
         return document
 
     def _publish(self, version: int) -> None:
-        first = not self._sidecar.exists()
+        first = not self._published
         write_struct(self._sidecar, Applied(self._format, version, self._generation))
         if first:
             sync_folder(self._folder)
+            self._remove_other_generations()
         self.version = version
+        self._published = True
+
+    def _remove_other_generations(self) -> None:
+        """Readers that still have an old generation mapped keep reading it."""
+        for folder in self._folder.glob("lexical-*"):
+            if folder != self._generation_folder(self._generation):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def reload(self) -> bool:
         """See what the writer has published since; True when there is something new."""
@@ -202,19 +216,6 @@ class LexicalIndex:
     def _new_view(self) -> LexicalView:
         assert self._index is not None
         return LexicalView(self._index.searcher(), self._schema, self._settings, self._analyzer)
-
-    def merge(self) -> None:
-        """Wait for the engine's own merges and drop what no reader of this process needs."""
-        if self._writer is None or self._index is None:
-            return
-        self._writer.wait_merging_threads()
-        self._writer = self._new_writer(self._index)
-        self._writer.garbage_collect_files()
-        self._index.reload()
-        self.view = self._new_view()
-        for folder in self._folder.glob("lexical-*"):
-            if folder != self._generation_folder(self._generation):
-                shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
         """Give up the writer; what was published stays."""

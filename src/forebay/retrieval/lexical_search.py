@@ -198,7 +198,7 @@ class LexicalView:
         self, clauses: list[tuple[tantivy.Occur, tantivy.Query]], limit: int
     ) -> list[tantivy.DocAddress]:
         assert self._searcher is not None
-        query = clauses[0][1] if len(clauses) == 1 else tantivy.Query.boolean_query(clauses)
+        query = tantivy.Query.boolean_query(clauses) if clauses else tantivy.Query.all_query()
         found = self._searcher.search(query, limit=limit, count=False)
         return [address for _, address in found.hits]
 

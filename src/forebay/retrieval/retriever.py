@@ -13,7 +13,13 @@ import numpy as np
 
 from forebay.kernel.context import RequestContext
 from forebay.kernel.documents import Hit
-from forebay.kernel.errors import DeadlineExceeded, ForebayError, InvalidRequest, Overloaded
+from forebay.kernel.errors import (
+    DeadlineExceeded,
+    ForebayError,
+    InvalidRequest,
+    Overloaded,
+    StoreError,
+)
 from forebay.kernel.stages import Embedder, IndexFeed, SearchRequest, SearchResult
 from forebay.retrieval.fusion import (
     Floats,
@@ -162,7 +168,7 @@ class HybridRetriever:
             ctx.degrade("retrieval", WORDS, error.code)
         # An embedder is foreign code behind a protocol: whatever it raises, the words have
         # already found something, and that answer must not be lost with it.
-        except Exception:  # noqa: BLE001
+        except Exception:
             ctx.degrade("retrieval", WORDS, "embedder_error")
         return None
 
@@ -181,7 +187,14 @@ class HybridRetriever:
         limit = loop.time() + ctx.deadline.remaining()
 
         def timed() -> tuple[float, T]:
-            return clock.now(), work()
+            begun_at = clock.now()
+            try:
+                return begun_at, work()
+            except Exception:
+                raise
+            # A panic inside an engine is no Exception; it must end this search, not the loop.
+            except BaseException as error:
+                raise StoreError("The search index is damaged; restart to rebuild it.") from error
 
         with ctx.stage(stage) as record:
             try:

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from forebay.kernel.documents import ChangeSet, ChunkRow, Vectors
+from forebay.kernel.errors import Gone
 
 
 class MemoryIndexFeed:
@@ -16,6 +17,7 @@ class MemoryIndexFeed:
 
     def __init__(self, dimensions: int = 16) -> None:
         self.version = 0
+        self._floor = 0
         self.dimensions = dimensions
         self._lock = threading.Lock()
         self._next_id = 1
@@ -77,8 +79,15 @@ class MemoryIndexFeed:
                 self.stored[chunk_id] = np.asarray(vector, np.float32)
                 self._embedded[chunk_id] = self.version
 
+    def prune(self) -> None:
+        """Forget what happened up to now: older questions are answered by ``Gone``."""
+        with self._lock:
+            self._floor = self.version
+
     def changes(self, kb: str, since: int) -> ChangeSet:
         with self._lock:
+            if since and not self._floor <= since <= self.version:
+                raise Gone("these changes are not kept.", code="changes_pruned")
             return ChangeSet(
                 since=since,
                 version=self.version,

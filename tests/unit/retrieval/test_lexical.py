@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from forebay.retrieval.index import KbIndex
-
+from forebay.kernel.errors import StoreError
+from forebay.retrieval import KbIndex, LexicalSettings, RetrievalSettings
+from forebay.retrieval.keys import filter_keys
+from forebay.retrieval.terms import Analyzer
 from forebay.testing.index_feed import MemoryIndexFeed
 
+WORDS = "alpha beta gamma delta epsilon 北京 大学 银行 退货 发票 running runs ran".split()
 
-def search(index: KbIndex, text: str, limit: int = 10) -> list[int]:
+
+def found(index: KbIndex, text: str, limit: int = 10) -> list[int]:
     view = index.snapshot().lexical
-    return view.search(view.parse(text), (), limit).ids.tolist()
+    ids: list[int] = view.search(view.parse(text), (), limit).ids.tolist()
+    return ids
 
 
 @pytest.mark.parametrize(
@@ -35,6 +44,7 @@ def search(index: KbIndex, text: str, limit: int = 10) -> list[int]:
         ("user name", 8),
         ("running", 4),
         ("42,000", 9),
+        ("AND", 0),
     ],
 )
 def test_finds_what_a_person_means(tmp_path: Path, query: str, expected: int) -> None:
@@ -52,7 +62,7 @@ def test_finds_what_a_person_means(tmp_path: Path, query: str, expected: int) ->
         "it costs 42000 dollars",
     )
     index = KbIndex.open(tmp_path, "kb", record, writable=True)
-    assert search(index, query)[0] == ids[expected]
+    assert found(index, query)[0] == ids[expected]
     index.close()
 
 
@@ -61,5 +71,212 @@ def test_any_text_is_a_query(tmp_path: Path, query: str) -> None:
     record = MemoryIndexFeed()
     record.add("nothing of the kind")
     index = KbIndex.open(tmp_path, "kb", record, writable=True)
-    assert search(index, query) == []
+    assert found(index, query) == []
+    index.close()
+
+
+def test_titles_and_headings_count_more_than_body(tmp_path: Path) -> None:
+    record = MemoryIndexFeed()
+    record.add("about invoices in passing, and other things", document="a")
+    [titled] = record.add("how it is done, and other things here", document="b", title="Invoices")
+    [headed] = record.add("steps", document="c", heading_path=("退货", "流程"))
+    index = KbIndex.open(tmp_path, "kb", record, writable=True)
+    assert found(index, "invoices")[0] == titled
+    assert found(index, "退货") == [headed]
+    index.close()
+
+
+def brute_force(
+    record: MemoryIndexFeed, query: str, settings: LexicalSettings
+) -> list[tuple[int, float]]:
+    """BM25 as its formula says, over the living chunks."""
+    analyzer = Analyzer(stemming=settings.stemming)
+    documents = {}
+    for row in record.live.values():
+        terms = analyzer.document(f"{row.context}\n{row.text}")
+        terms += analyzer.document("\n".join((row.title, *row.heading_path))) * (
+            settings.heading_repeats
+        )
+        documents[row.chunk_id] = Counter(terms)
+    average = max(1.0, sum(sum(d.values()) for d in documents.values()) / max(1, len(documents)))
+    scores: dict[int, float] = {}
+    for term in analyzer.query(query):
+        df = sum(term in d for d in documents.values())
+        idf = math.log(1 + (len(documents) - df + 0.5) / (df + 0.5))
+        for chunk_id, counts in documents.items():
+            tf = counts[term]
+            if tf:
+                norm = 1 - settings.b + settings.b * sum(counts.values()) / average
+                gain = idf * tf * (settings.k1 + 1) / (tf + settings.k1 * norm)
+                scores[chunk_id] = scores.get(chunk_id, 0.0) + gain
+    return sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_scores_are_those_of_living_chunks_through_deletes_and_merges(
+    tmp_path: Path, seed: int
+) -> None:
+    chance = np.random.default_rng(seed)
+    record = MemoryIndexFeed()
+    settings = RetrievalSettings()
+    index = KbIndex.open(tmp_path, "kb", record, writable=True, settings=settings)
+    segments = []
+    for _ in range(40):
+        texts = [" ".join(chance.choice(WORDS, size=chance.integers(1, 30))) for _ in range(4)]
+        record.add(*texts)
+        if len(record.live) > 8:
+            gone = chance.choice(sorted(record.live), size=3, replace=False)
+            record.remove(*gone.tolist())
+        index.refresh()
+        view = index.snapshot().lexical
+        segments.append(view.segments)
+        for text in ("alpha", "alpha 北京大学 runs unknown", "ran 退货 the"):
+            hits = view.search(view.parse(text), (), 100)
+            expected = brute_force(record, text, settings.lexical)
+            assert hits.ids.tolist() == [chunk_id for chunk_id, _ in expected]
+            assert np.allclose(hits.scores, [score for _, score in expected], atol=1e-9)
+    assert any(after < before for before, after in itertools.pairwise(segments)), (
+        "the engine merged nothing: the test shows nothing"
+    )
+    index.close()
+
+
+def test_results_are_the_same_after_a_restart(tmp_path: Path) -> None:
+    record = MemoryIndexFeed()
+    index = KbIndex.open(tmp_path, "kb", record, writable=True)
+    for number in range(30):
+        ids = record.add(f"alpha {number}", "beta gamma " * (number % 5 + 1), "alpha beta")
+        record.remove(ids[0])
+        index.refresh()
+    before = index.snapshot().lexical
+    first = before.search(before.parse("alpha beta 7"), (), 50)
+    index.close()
+    again = KbIndex.open(tmp_path, "kb", record, writable=True)
+    after = again.snapshot().lexical
+    second = after.search(after.parse("alpha beta 7"), (), 50)
+    assert first.ids.tolist() == second.ids.tolist()
+    assert np.allclose(first.scores, second.scores, atol=1e-9)
+    again.close()
+
+
+def test_group_rights_and_filters_apply_inside(tmp_path: Path) -> None:
+    record = MemoryIndexFeed()
+    [public] = record.add("alpha public", document="p")
+    [secret] = record.add("alpha secret", document="s", groups=("hr",), tags=("a", "b"))
+    [other] = record.add("alpha other", document="o", groups=("it",), metadata={"year": "2024"})
+    index = KbIndex.open(tmp_path, "kb", record, writable=True)
+    view = index.snapshot().lexical
+
+    def seen(groups: frozenset[str] | None, **wanted: str | tuple[str, ...]) -> set[int]:
+        hits = view.search(view.parse("alpha"), filter_keys(wanted, groups), 10)
+        assert set(hits.ids.tolist()) == set(view.allowed(filter_keys(wanted, groups)).tolist())
+        return set(hits.ids.tolist())
+
+    assert seen(None) == {public, secret, other}
+    assert seen(frozenset()) == {public}
+    assert seen(frozenset({"hr"})) == {public, secret}
+    assert seen(frozenset({"p", "*", "g:hr", "x"})) == {public}
+    assert seen(None, year="2024") == {other}
+    assert seen(None, tags="b") == {secret}
+    assert seen(None, tags=("b", "z"), document_id="s") == {secret}
+    assert seen(None, document_id=("s", "o")) == {secret, other}
+    assert seen(None, document_id=()) == set()
+    assert seen(frozenset({"it"}), document_id="s") == set()
+    index.close()
+
+
+def test_a_long_value_does_not_open_a_filter(tmp_path: Path) -> None:
+    record = MemoryIndexFeed()
+    long = "x" * 100_000
+    [held] = record.add("alpha", groups=(long,))
+    index = KbIndex.open(tmp_path, "kb", record, writable=True)
+    view = index.snapshot().lexical
+    query = view.parse("alpha")
+    assert view.search(query, filter_keys({}, frozenset({long})), 5).ids.tolist() == [held]
+    assert not len(view.search(query, filter_keys({}, frozenset({long + "y"})), 5).ids)
+    index.close()
+
+
+def test_a_lost_sidecar_write_costs_only_work(tmp_path: Path) -> None:
+    record = MemoryIndexFeed()
+    record.add("alpha one", "beta two")
+    index = KbIndex.open(tmp_path, "kb", record, writable=True)
+    published = (tmp_path / "applied").read_bytes()
+    first, *_ = record.add("alpha three", "gamma")
+    record.remove(1)
+    index.refresh()
+    index.close()
+    (tmp_path / "applied").write_bytes(published)
+    index = KbIndex.open(tmp_path, "kb", record, writable=True)
+    assert found(index, "alpha") == [first]
+    assert index.snapshot().lexical.chunks == 3
+    index.close()
+
+
+@pytest.mark.parametrize("harm", ["sidecar", "meta", "folder", "format", "segments"])
+def test_what_is_damaged_is_built_again(tmp_path: Path, harm: str) -> None:
+    record = MemoryIndexFeed()
+    ids = record.add("alpha one", "beta two")
+    KbIndex.open(tmp_path, "kb", record, writable=True).close()
+    [folder] = tmp_path.glob("lexical-*")
+    if harm == "sidecar":
+        (tmp_path / "applied").write_bytes(b"\x00")
+    elif harm == "meta":
+        (folder / "meta.json").write_bytes(b"{}")
+    elif harm == "format":
+        text = (tmp_path / "applied").read_text().replace('"format":"1.', '"format":"0.')
+        (tmp_path / "applied").write_text(text)
+    else:
+        for path in folder.iterdir():
+            if harm == "folder" or path.suffix in (".term", ".fast", ".idx"):
+                path.unlink()
+    index = KbIndex.open(tmp_path, "kb", record, writable=True)
+    assert found(index, "alpha") == [ids[0]]
+    assert len(list(tmp_path.glob("lexical-*"))) == 1
+    index.close()
+
+
+def test_a_reader_sees_what_the_writer_published(tmp_path: Path) -> None:
+    record = MemoryIndexFeed()
+    reader = KbIndex.open(tmp_path, "kb", record, writable=False)
+    assert reader.snapshot().version == 0
+    [first] = record.add("alpha")
+    writer = KbIndex.open(tmp_path, "kb", record, writable=True)
+    assert reader.refresh() == writer.snapshot().version == 1
+    assert found(reader, "alpha") == [first]
+    pinned = reader.snapshot()
+    [second] = record.add("alpha alpha")
+    assert reader.refresh() == 1, "not published yet"
+    writer.refresh()
+    assert reader.refresh() == 2
+    assert set(found(reader, "alpha")) == {first, second}
+    query = pinned.lexical.parse("alpha")
+    assert pinned.lexical.search(query, (), 10).ids.tolist() == [first], "snapshots do not move"
+    writer.close()
+    reader.close()
+
+
+def test_a_second_writer_is_refused_and_harms_nothing(tmp_path: Path) -> None:
+    record = MemoryIndexFeed()
+    [first] = record.add("alpha")
+    index = KbIndex.open(tmp_path, "kb", record, writable=True)
+    with pytest.raises(StoreError):
+        KbIndex.open(tmp_path, "kb", record, writable=True)
+    record.add("beta")
+    index.refresh()
+    assert found(index, "alpha") == [first]
+    index.close()
+    with pytest.raises(StoreError, match="closed"):
+        index.refresh()
+
+
+def test_a_record_that_forgot_its_past_is_indexed_anew(tmp_path: Path) -> None:
+    record = MemoryIndexFeed()
+    record.add("alpha")
+    index = KbIndex.open(tmp_path, "kb", record, writable=True)
+    record.remove(1)
+    [second] = record.add("alpha beta")
+    record.prune()
+    index.refresh()
+    assert found(index, "alpha") == [second]
     index.close()
