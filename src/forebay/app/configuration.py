@@ -67,7 +67,7 @@ def flags_layer(flags: Mapping[str, Any]) -> Layer:
     for name, value in flags.items():
         if value is not None:
             _put(values, name.split("."), value)
-    return Layer("command line", values)
+    return Layer("command line", values, textual=True)
 
 
 def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:

@@ -99,6 +99,12 @@ class EmbeddingFeeder:
             while not await reached():
                 await self._changed.wait()
 
+    async def fail(self, message: str) -> None:
+        """Note that nothing more will come, and wake who waits for it."""
+        self.error = message
+        async with self._changed:
+            self._changed.notify_all()
+
     async def run(self) -> None:
         """Embed until cancelled."""
         async with asyncio.TaskGroup() as group:

@@ -23,7 +23,7 @@ from forebay.kernel.documents import (
     Extracted,
     Outcome,
 )
-from forebay.kernel.errors import ForebayError, InvalidRequest
+from forebay.kernel.errors import ForebayError, InvalidRequest, UnsupportedDocument
 
 ROOT_KEY = "_root"
 """Metadata key naming the folder a document came from; keys with ``_`` are not shown."""
@@ -60,11 +60,18 @@ class ParseJob(msgspec.Struct, frozen=True):
     media_type: str | None = None
 
 
-class Parsed(msgspec.Struct, frozen=True):
+class Parsed(Protocol):
     """What came out of a file."""
 
-    extracted: Extracted
-    chunks: tuple[ChunkDraft, ...]
+    @property
+    def extracted(self) -> Extracted:
+        """Text and what the file says of itself."""
+        ...
+
+    @property
+    def chunks(self) -> tuple[ChunkDraft, ...]:
+        """Its chunks, in order."""
+        ...
 
 
 class BatchParser(Protocol):
@@ -357,6 +364,9 @@ class FolderIngest:
 
     def _refuse(self, plan: _Plan, document_id: str, error: ForebayError, read: _Read) -> None:
         """A file that can no longer be read must not go on answering with what it once said."""
+        if not isinstance(error, UnsupportedDocument):
+            read.events.append(FileEvent(document_id, "failed", error.message))
+            return
         reason = error.message
         if document_id in plan.known:
             read.removes.append(document_id)

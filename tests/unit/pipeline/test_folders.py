@@ -7,10 +7,17 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from forebay.kernel.clock import SystemClock
-from forebay.kernel.documents import CommitReceipt, DocumentDraft, Extracted, Outcome
+from forebay.kernel.documents import (
+    ChunkDraft,
+    CommitReceipt,
+    DocumentDraft,
+    Extracted,
+    Outcome,
+)
 from forebay.kernel.errors import ForebayError, InvalidRequest, UnsupportedDocument
 from forebay.pipeline.folders import (
     ROOT_KEY,
@@ -23,6 +30,11 @@ from forebay.pipeline.folders import (
     Parsed,
     ParseJob,
 )
+
+
+class Result(msgspec.Struct, frozen=True):
+    extracted: Extracted
+    chunks: tuple[ChunkDraft, ...] = ()
 
 
 class Parser:
@@ -41,7 +53,7 @@ class Parser:
             else:
                 text = job.data.decode()
                 meta = {"groups": "hr, board"} if "secret" in text else {}
-                results.append(Parsed(Extracted(text, (), "text/plain", metadata=meta), ()))
+                results.append(Result(Extracted(text, (), "text/plain", metadata=meta)))
         return results
 
 

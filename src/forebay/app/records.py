@@ -1,0 +1,94 @@
+"""Adapters between the record, the indexes and the pipeline's protocols."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from forebay.app.indexes import IndexSet
+from forebay.kernel.documents import CommitReceipt, DocumentDraft
+from forebay.kernel.errors import Unavailable
+from forebay.pipeline.folders import ROOT_KEY, Known
+from forebay.store import StoreReader, StoreWriter
+
+T = TypeVar("T")
+
+
+class BlockingPool:
+    """Threads for calls that block: sized by their maker, closed by their owner."""
+
+    def __init__(self, executor: ThreadPoolExecutor) -> None:
+        self.executor = executor
+        self._closed = False
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run ``work`` in a thread; a cancelled caller does not interrupt it."""
+        if self._closed:
+            raise Unavailable("the server is shutting down; try again shortly.")
+        return await asyncio.get_running_loop().run_in_executor(self.executor, work)
+
+    def close(self) -> None:
+        """Wait for what runs, drop what waits."""
+        self._closed = True
+        self.executor.shutdown(wait=True, cancel_futures=True)
+
+
+class FolderRecords:
+    """What a folder ingest needs: known documents, and commits that are published."""
+
+    def __init__(
+        self,
+        writer: StoreWriter,
+        indexes: IndexSet,
+        thread: BlockingPool,
+        committed: Callable[[str], None],
+    ) -> None:
+        self._writer = writer
+        self._indexes = indexes
+        self._thread = thread
+        self._committed = committed
+
+    async def known(self, kb: str) -> Mapping[str, Known]:
+        """Every document of the kb by id; empty when the kb is new."""
+
+        def read() -> dict[str, Known]:
+            stamps = self._writer.reader.stamps(kb)
+            return {
+                name: Known(stamp.content_hash, stamp.metadata.get(ROOT_KEY, ""))
+                for name, stamp in stamps.items()
+            }
+
+        return await self._thread.run(read)
+
+    async def commit(
+        self, kb: str, puts: Sequence[DocumentDraft], removes: Sequence[str]
+    ) -> CommitReceipt:
+        """One commit, published lexically when it returns; nothing to do reports the version."""
+
+        def write() -> CommitReceipt:
+            if not puts and not removes:
+                version = ensure_kb(self._writer, kb)
+                self._indexes.refresh(kb)
+                return CommitReceipt(kb, version)
+            receipt = self._writer.commit(kb, puts, removes)
+            self._indexes.refresh(kb)
+            return receipt
+
+        receipt = await self._thread.run(write)
+        self._committed(kb)
+        return receipt
+
+
+def ensure_kb(writer: StoreWriter, kb: str) -> int:
+    """The version of ``kb``, which is made empty when it does not exist; blocking."""
+    versions = writer.reader.versions()
+    if kb in versions:
+        return versions[kb]
+    return writer.create(kb).version
+
+
+def existing_kbs(reader: StoreReader) -> tuple[str, ...]:
+    """Names of the knowledge bases the record holds; blocking."""
+    return tuple(sorted(reader.versions()))

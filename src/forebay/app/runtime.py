@@ -1,0 +1,172 @@
+"""One process's parts, opened in order and closed in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from forebay.app.indexes import IndexSet
+from forebay.app.records import BlockingPool, existing_kbs
+from forebay.app.settings import Settings, model_cache
+from forebay.app.writing import Writing, WritingParts
+from forebay.embedding.opening import open_embedder
+from forebay.kernel.clock import Clock, SystemClock
+from forebay.kernel.errors import ForebayError, NotFound
+from forebay.kernel.stages import Embedder
+from forebay.retrieval import KbIndex, search_executor
+from forebay.store import StoreReader, StoreWriter
+
+log = logging.getLogger("forebay.runtime")
+CLOSE_S = 30.0
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What every process has: the record to read, the indexes, the embedder, threads."""
+
+    settings: Settings
+    reader: StoreReader
+    indexes: IndexSet
+    threads: BlockingPool
+    embedder: Embedder | None
+    clock: Clock
+
+
+class Process(msgspec.Struct, frozen=True):
+    """A reading process, and its writing half where it holds the store's lock."""
+
+    reading: Reading
+    writing: Writing | None
+
+
+def store_folder(settings: Settings) -> Path:
+    """The store folder."""
+    return Path(settings.store.path)
+
+
+def index_folder(folder: Path, kb: str) -> Path:
+    """Where the indexes of one kb are kept."""
+    return folder / "indexes" / kb
+
+
+@asynccontextmanager
+async def open_process(settings: Settings, *, write: bool) -> AsyncIterator[Process]:
+    """Open the store and what works on it; ``StoreBusy`` when another process writes there."""
+    folder = store_folder(settings)
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        threads = BlockingPool(search_executor(settings.store.reader_threads))
+        stack.callback(threads.close)
+        thread = BlockingPool(search_executor(1))
+        stack.callback(thread.close)
+        writer: StoreWriter | None = None
+        if write:
+            writer = await thread.run(lambda: StoreWriter(folder, settings.store.record))
+            stack.callback(writer.close)
+            reader = writer.reader
+        else:
+            if not await asyncio.to_thread(folder.exists):
+                raise NotFound(
+                    f"there is no store at {folder}; run `forebay ingest PATH` or `forebay serve`."
+                )
+            reader = await thread.run(lambda: StoreReader(folder, settings.store.record))
+            stack.callback(reader.close)
+        indexes = IndexSet(partial(_open_index, settings, folder, reader, write))
+        stack.callback(indexes.close)
+        embedder = await open_embedder(
+            settings.embedding, cache=model_cache(settings), clock=clock
+        )
+        if embedder is not None:
+            stack.push_async_callback(embedder.close)
+        reading = Reading(settings, reader, indexes, threads, embedder, clock)
+        for kb in await thread.run(lambda: existing_kbs(reader)):
+            await thread.run(partial(indexes.refresh, kb))
+        if writer is None:
+            async with _background(_follow(reading, thread)):
+                yield Process(reading, None)
+            return
+        upkeep = BlockingPool(search_executor(1))
+        stack.callback(upkeep.close)
+        writing = Writing(
+            WritingParts(
+                writer=writer,
+                indexes=indexes,
+                thread=thread,
+                upkeep=upkeep,
+                embedder=embedder,
+                settings=settings.ingest,
+                maintenance_s=settings.store.maintenance_s,
+                clock=clock,
+            )
+        )
+        started = asyncio.Event()
+        async with _background(writing.run(started)):
+            await started.wait()
+            yield Process(reading, writing)
+
+
+@asynccontextmanager
+async def _background(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Run a coroutine beside the block; its failure ends the block, the block's end cancels it."""
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(work)
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+async def _follow(reading: Reading, thread: BlockingPool) -> None:
+    """In a reader process: take every version the writer publishes, within ``poll_ms``."""
+    seen: dict[str, int] = {}
+    while True:
+        await asyncio.sleep(reading.settings.store.poll_ms / 1000)
+        try:
+            await thread.run(partial(_take_versions, reading, seen))
+        except ForebayError as error:
+            log.warning("following the store: %s", error.message)
+
+
+def _take_versions(reading: Reading, seen: dict[str, int]) -> None:
+    versions = reading.reader.versions()
+    for kb in set(seen) - set(versions):
+        reading.indexes.drop(kb)
+        del seen[kb]
+    for kb, version in versions.items():
+        if seen.get(kb) != version:
+            published = reading.indexes.refresh(kb)
+            if published >= version:
+                seen[kb] = version
+
+
+def _open_index(
+    settings: Settings, folder: Path, reader: StoreReader, write: bool, kb: str
+) -> KbIndex:
+    return KbIndex.open(
+        index_folder(folder, kb),
+        kb,
+        reader,
+        writable=write,
+        settings=settings.retrieval,
+        fingerprint=partial(_fingerprint, reader, kb),
+    )
+
+
+def _fingerprint(reader: StoreReader, kb: str) -> str | None:
+    """Whose vectors the record holds, None while there are none that serve."""
+    try:
+        state = reader.embedder(kb)
+    except NotFound:
+        return None
+    return None if state is None or state.reembedding else state.spec.fingerprint
+
+
+def forget_index(folder: Path, kb: str) -> None:
+    """Remove the index files of a dropped kb; blocking."""
+    shutil.rmtree(index_folder(folder, kb), ignore_errors=True)

@@ -1,0 +1,141 @@
+"""The whole configuration as one frozen value, and how it is loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from forebay.app.configuration import (
+    Configuration,
+    Layer,
+    build,
+    environment_layer,
+    file_layer,
+    flags_layer,
+    merge,
+)
+from forebay.context import ContextSettings
+from forebay.embedding.settings import EmbeddingSettings
+from forebay.gateway.settings import ServerSettings, TenantSettings
+from forebay.generation.settings import GenerationSettings
+from forebay.ingest.settings import ChunkSettings, IngestLimits
+from forebay.ingest.pool import PoolSettings
+from forebay.kernel.errors import ConfigError
+from forebay.pipeline.embedding import BackgroundEmbeddingSettings
+from forebay.pipeline.folders import FolderSettings
+from forebay.pipeline.knowledge import KB_NAME
+from forebay.pipeline.writer import WriterSettings
+from forebay.retrieval.settings import RetrievalSettings
+from forebay.store.settings import StoreSettings as RecordSettings
+from forebay.telemetry.settings import TelemetrySettings
+
+DEFAULT_FILE = Path("forebay.toml")
+
+
+class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where everything is kept."""
+
+    path: Annotated[
+        str, msgspec.Meta(description="Store folder; one writer process at a time.")
+    ] = "var/forebay"
+    model_cache: Annotated[
+        str,
+        msgspec.Meta(
+            description="Folder for the rebuilt embedding model; empty: the user's cache folder."
+        ),
+    ] = ""
+    reader_threads: Annotated[
+        int, msgspec.Meta(ge=1, le=256, description="Threads that search and read the record.")
+    ] = 4
+    poll_ms: Annotated[
+        int,
+        msgspec.Meta(ge=10, le=500, description="How often a reader process looks for a version."),
+    ] = 100
+    maintenance_s: Annotated[
+        float, msgspec.Meta(gt=0, description="How often background merges are looked for.")
+    ] = 5.0
+    record: RecordSettings = RecordSettings()
+
+
+class KnowledgeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One knowledge base, served as model ``forebay/<name>``."""
+
+    paths: Annotated[
+        tuple[str, ...], msgspec.Meta(description="Folders and files it is made of.")
+    ] = ()
+    tags: Annotated[
+        tuple[str, ...], msgspec.Meta(description="Tags of documents that declare none.")
+    ] = ()
+    groups: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(description="Groups that may read documents that declare none; empty: all."),
+    ] = ()
+    watch: Annotated[
+        bool, msgspec.Meta(description="Follow changes of the paths while serving.")
+    ] = False
+
+
+class IngestSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How files become documents."""
+
+    chunks: ChunkSettings = ChunkSettings()
+    limits: IngestLimits = IngestLimits()
+    pool: PoolSettings = PoolSettings()
+    folders: FolderSettings = FolderSettings()
+    writer: WriterSettings = WriterSettings()
+    vectors: BackgroundEmbeddingSettings = BackgroundEmbeddingSettings()
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything ``forebay.toml`` may say."""
+
+    server: ServerSettings = ServerSettings()
+    store: StoreSettings = StoreSettings()
+    knowledge: dict[str, KnowledgeSettings] = {}
+    ingest: IngestSettings = IngestSettings()
+    embedding: EmbeddingSettings = EmbeddingSettings()
+    retrieval: RetrievalSettings = RetrievalSettings()
+    context: ContextSettings = ContextSettings()
+    generation: GenerationSettings = GenerationSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+    tenants: tuple[TenantSettings, ...] = ()
+
+
+def load_settings(
+    file: Path | None,
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str] | None = None,
+) -> tuple[Settings, Configuration]:
+    """Defaults < file < environment < flags; ``ConfigError`` says what is wrong and where."""
+    layers: list[Layer] = []
+    if file is not None:
+        layers.append(file_layer(file))
+    elif DEFAULT_FILE.is_file():
+        layers.append(file_layer(DEFAULT_FILE))
+    layers.append(environment_layer(os.environ if environ is None else environ))
+    layers.append(flags_layer(flags))
+    configuration = merge(layers, Settings)
+    settings = build(configuration, Settings)
+    _check(settings)
+    return settings, configuration
+
+
+def _check(settings: Settings) -> None:
+    for name in settings.knowledge:
+        if KB_NAME.fullmatch(name) is None:
+            raise ConfigError(
+                f"knowledge.{name} is no name for a knowledge base; use letters, digits, dots, "
+                "dashes and underscores."
+            )
+
+
+def model_cache(settings: Settings) -> Path:
+    """Where the rebuilt embedding model is kept."""
+    if settings.store.model_cache:
+        return Path(settings.store.model_cache)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "forebay"

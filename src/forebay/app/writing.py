@@ -1,0 +1,236 @@
+"""The writing half of a process: commits, folders, vectors, upkeep, and the folder's socket."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from forebay.app.indexes import IndexSet
+from forebay.app.records import BlockingPool, FolderRecords, ensure_kb, existing_kbs
+from forebay.app.settings import IngestSettings
+from forebay.ingest.pool import ParsePool
+from forebay.kernel.clock import Clock, Deadline
+from forebay.kernel.documents import CommitReceipt, KbInfo
+from forebay.kernel.errors import ForebayError, NotFound, ReembedNeeded, Unavailable
+from forebay.kernel.stages import Embedder
+from forebay.pipeline.embedding import EmbeddingFeeder, FeederParts
+from forebay.pipeline.folders import FileEvent, FolderIngest, FolderRequest, IngestSummary
+from forebay.pipeline.knowledge import LocalChanges, check_kb_name
+from forebay.pipeline.messages import Upload, WaitFor
+from forebay.pipeline.writer import CommitQueue
+from forebay.store import StoreWriter
+
+log = logging.getLogger("forebay.writing")
+Emit = Callable[[FileEvent], Awaitable[None]]
+
+
+class WritingParts(msgspec.Struct, frozen=True):
+    """What the writing half is made of; ``thread`` is the one thread that writes."""
+
+    writer: StoreWriter
+    indexes: IndexSet
+    thread: BlockingPool
+    upkeep: BlockingPool
+    embedder: Embedder | None
+    settings: IngestSettings
+    maintenance_s: float
+    clock: Clock
+
+
+class Writing:
+    """Everything that changes a store; runs in the process that holds its lock."""
+
+    def __init__(self, parts: WritingParts) -> None:
+        self._parts = parts
+        self._feeders: dict[str, EmbeddingFeeder] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._running: dict[str, asyncio.Task[None]] = {}
+        settings = parts.settings
+        self.pool = ParsePool(settings.pool, settings.limits, settings.chunks)
+        self.queue = CommitQueue(parts.writer, self, parts.thread.run, settings.writer)
+        records = FolderRecords(parts.writer, parts.indexes, parts.thread, self.committed)
+        self._folders = FolderIngest(self.pool, records, settings.folders, parts.clock)
+        self._changes = LocalChanges(
+            self.pool, self.queue, self.feeder, parts.writer.reader, parts.thread.run
+        )
+
+    # Publisher of the commit queue
+
+    def refresh(self, kb: str) -> int:
+        """Bring the index of ``kb`` up to the record; blocking."""
+        return self._parts.indexes.refresh(kb)
+
+    def committed(self, kb: str) -> None:
+        """New chunks may lack vectors."""
+        feeder = self.feeder(kb)
+        if feeder is not None:
+            feeder.kick()
+
+    # Life
+
+    async def run(self, started: asyncio.Event) -> None:
+        """Commit, embed and maintain until cancelled; sets ``started`` when changes may come."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                group.create_task(self.queue.run())
+                group.create_task(self._maintain_forever())
+                for kb in await self._parts.thread.run(
+                    lambda: existing_kbs(self._parts.writer.reader)
+                ):
+                    self.committed(kb)
+                await asyncio.sleep(0)
+                started.set()
+        finally:
+            self._group = None
+            await self.pool.close()
+
+    async def _maintain_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._parts.maintenance_s)
+            try:
+                await self._parts.upkeep.run(self.maintain)
+            except ForebayError as error:
+                log.warning("maintenance: %s", error.message)
+
+    def maintain(self) -> None:
+        """Background merges of indexes and upkeep of the record; blocking."""
+        self._parts.indexes.maintain()
+        needed = {
+            kb: self._parts.indexes.get(kb).snapshot().version
+            for kb in self._parts.indexes.names()
+        }
+        self._parts.writer.maintain(needed)
+
+    def feeder(self, kb: str) -> EmbeddingFeeder | None:
+        """The feeder of ``kb``, started at first need; None without an embedder."""
+        embedder, group = self._parts.embedder, self._group
+        if embedder is None or group is None:
+            return None
+        if kb not in self._feeders:
+            parts = FeederParts(
+                self._parts.writer,
+                embedder,
+                self._parts.indexes.refresh,
+                self._parts.thread.run,
+                self._parts.clock,
+            )
+            feeder = EmbeddingFeeder(kb, parts, self._parts.settings.vectors)
+            self._feeders[kb] = feeder
+            self._running[kb] = group.create_task(self._feed(kb, embedder, feeder))
+        return self._feeders[kb]
+
+    async def _feed(self, kb: str, embedder: Embedder, feeder: EmbeddingFeeder) -> None:
+        """Embed unless the kb's vectors are another embedder's; then say what to do."""
+        spec, writer = embedder.spec, self._parts.writer
+
+        def adopt() -> None:
+            state = writer.reader.embedder(kb)
+            if state is None or state.spec.fingerprint == spec.fingerprint:
+                writer.begin_reembed(kb, spec)
+            else:
+                writer.reader.check_embedder(kb, spec)
+
+        try:
+            await self._parts.thread.run(adopt)
+            await feeder.run()
+        except ReembedNeeded as error:
+            await feeder.fail(error.message)
+            log.warning("%s: %s run `forebay kb reembed %s`.", kb, error.message, kb)
+        except NotFound:
+            await feeder.fail("the knowledge base is gone.")
+
+    # What outsiders ask for
+
+    async def put(self, kb: str, upload: Upload, wait: WaitFor, deadline: Deadline) -> CommitReceipt:
+        """Add or replace one document."""
+        return await self._changes.put(kb, upload, wait, deadline)
+
+    async def delete(self, kb: str, document_id: str, deadline: Deadline) -> CommitReceipt:
+        """Remove one document."""
+        return await self._changes.delete(kb, document_id, deadline)
+
+    async def ingest(self, request: FolderRequest, emit: Emit) -> IngestSummary:
+        """Bring a file or folder into a kb."""
+        check_kb_name(request.kb)
+        return await self._folders.run(request, emit)
+
+    async def wait_embedded(self, kb: str) -> int:
+        """Wait until every chunk of ``kb`` has a vector; return how many there are."""
+        feeder = self.feeder(kb)
+        info = await self._info(kb)
+        if feeder is None:
+            return info.embedded_chunks
+
+        async def reached() -> bool:
+            now = await self._info(kb)
+            refused = feeder.statistics()["refused"]
+            return now.embedded_chunks + refused >= now.chunks or feeder.error is not None
+
+        await feeder.wait_until(reached)
+        if feeder.error is not None:
+            raise Unavailable(feeder.error)
+        return (await self._info(kb)).embedded_chunks
+
+    async def _info(self, kb: str) -> KbInfo:
+        return await self._parts.thread.run(lambda: self._parts.writer.reader.kb(kb))
+
+    async def drop(self, kb: str) -> None:
+        """Remove a kb and everything in it."""
+        await self._stop_feeding(kb)
+
+        def work() -> None:
+            self._parts.writer.drop(kb)
+            self._parts.indexes.drop(kb)
+
+        await self._parts.thread.run(work)
+
+    async def reembed(self, kb: str) -> KbInfo:
+        """Begin to replace the vectors of ``kb`` by the configured embedder's."""
+        embedder = self._parts.embedder
+        if embedder is None:
+            raise Unavailable('no embedder is configured (embedding.backend = "none").')
+        await self._stop_feeding(kb)
+        spec = embedder.spec
+
+        def work() -> None:
+            self._parts.writer.begin_reembed(kb, spec)
+            self._parts.indexes.refresh(kb)
+
+        await self._parts.thread.run(work)
+        self.committed(kb)
+        return await self._info(kb)
+
+    async def restore(self, file: Path, name: str | None) -> KbInfo:
+        """Import an export as one version."""
+        from forebay.store.backup import import_kb
+
+        def work() -> KbInfo:
+            info = import_kb(self._parts.writer, file, name)
+            self._parts.indexes.refresh(info.name)
+            return info
+
+        info = await self._parts.thread.run(work)
+        self.committed(info.name)
+        return info
+
+    async def ensure(self, kb: str) -> None:
+        """Make ``kb`` when it does not exist, and open its index."""
+        check_kb_name(kb)
+
+        def work() -> None:
+            ensure_kb(self._parts.writer, kb)
+            self._parts.indexes.refresh(kb)
+
+        await self._parts.thread.run(work)
+
+    async def _stop_feeding(self, kb: str) -> None:
+        self._feeders.pop(kb, None)
+        task = self._running.pop(kb, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task], timeout=30)
