@@ -1,0 +1,1 @@
+"""Generators behind one protocol: extractive, OpenAI-compatible engines, local models."""

@@ -1,0 +1,1 @@
+"""Rerankers: the second look at what retrieval found."""

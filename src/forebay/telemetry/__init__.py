@@ -1,0 +1,1 @@
+"""Sinks for metrics, traces and logs; the only package that knows their libraries."""
