@@ -106,6 +106,8 @@ def _local(settings: EmbeddingSettings) -> LocalSettings:
         timeout_s=settings.timeout_s,
         pool=WorkerSettings(
             workers=settings.workers,
+            query_workers=settings.query_workers,
+            passage_niceness=settings.passage_niceness,
             max_waiting_queries=settings.max_waiting_queries,
             max_waiting_passages=settings.max_waiting_passages,
         ),

@@ -54,6 +54,16 @@ class EmbeddingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     workers: Annotated[
         int, msgspec.Meta(ge=1, le=64, description="Threads that run the local model.")
     ] = 2
+    query_workers: Annotated[
+        int,
+        msgspec.Meta(ge=0, le=64, description="Further threads that run queries only."),
+    ] = 1
+    passage_niceness: Annotated[
+        int,
+        msgspec.Meta(
+            ge=0, le=19, description="How far passage threads step back for queries (Linux)."
+        ),
+    ] = 5
     intra_op_threads: Annotated[
         int, msgspec.Meta(ge=1, le=64, description="Threads inside one run of the local model.")
     ] = 1

@@ -1,11 +1,16 @@
 """A sized pool of threads for native work, with an urgent lane.
 
-Queries take the urgent lane: they wait for at most the job a thread is in the middle of, never
-behind an ingest batch. Both lanes are bounded; what was cancelled before it began never runs.
+Queries take the urgent lane: any free thread takes them first, and some threads take nothing
+else, so a query does not wait for a passage to end; the system's scheduler lets a thread that
+slept run before those that are always busy. Both lanes are bounded; what was cancelled before it
+began never runs.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -29,6 +34,18 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     workers: Annotated[
         int, msgspec.Meta(ge=1, le=64, description="Threads that run the embedding model.")
     ] = 2
+    query_workers: Annotated[
+        int, msgspec.Meta(ge=0, le=64, description="Further threads that run queries only.")
+    ] = 1
+    passage_niceness: Annotated[
+        int,
+        msgspec.Meta(
+            ge=0,
+            le=19,
+            description="How far threads that embed passages step back for queries and for the "
+            "rest of the process (Linux, and only beside query workers).",
+        ),
+    ] = 5
     max_waiting_queries: Annotated[
         int, msgspec.Meta(ge=1, description="Queries that may wait before new ones are refused.")
     ] = 256
@@ -84,8 +101,13 @@ class WorkerPool(Generic[Item, Result]):
         self._done = 0
         self._job_s = 0.0
         self._threads = [
-            threading.Thread(target=self._loop, name=f"{name}-{number}", daemon=True)
-            for number in range(settings.workers)
+            threading.Thread(
+                target=self._loop,
+                args=(number >= settings.workers,),
+                name=f"{name}-{number}",
+                daemon=True,
+            )
+            for number in range(settings.workers + settings.query_workers)
         ]
         for thread in self._threads:
             thread.start()
@@ -103,7 +125,7 @@ class WorkerPool(Generic[Item, Result]):
                     "too much is waiting for the embedder", retry_after_s=max(1.0, wait_s)
                 )
             lane.append(job)
-            self._changed.notify()
+            self._changed.notify_all()  # one thread alone might be of the wrong kind
         job.future.add_done_callback(lambda future: self._forget(job, future))
         return job.future
 
@@ -150,17 +172,19 @@ class WorkerPool(Generic[Item, Result]):
             except ValueError:
                 return  # a thread took it meanwhile and drops it
 
-    def _loop(self) -> None:
+    def _loop(self, urgent_only: bool) -> None:
+        if not urgent_only and self._settings.query_workers:
+            _step_back(self._settings.passage_niceness)
         if self._prepare is not None:
             self._prepare()
-        while (job := self._next()) is not None:
+        while (job := self._next(urgent_only)) is not None:
             if not job.future.set_running_or_notify_cancel():
                 self._finish(None)
                 continue
             began = self._clock.now()
             try:
                 result = self._work(job.item)
-            except BaseException as error:  # noqa: BLE001
+            except BaseException as error:
                 # Whatever went wrong belongs to the caller who waits, not to this thread.
                 self._finish(None)
                 job.future.set_exception(error)
@@ -168,9 +192,9 @@ class WorkerPool(Generic[Item, Result]):
                 self._finish(self._clock.now() - began)
                 job.future.set_result(result)
 
-    def _next(self) -> _Job[Item, Result] | None:
+    def _next(self, urgent_only: bool) -> _Job[Item, Result] | None:
         with self._changed:
-            while not (self._urgent or self._patient):
+            while not (self._urgent or (self._patient and not urgent_only)):
                 if self._closed:
                     return None
                 self._changed.wait()
@@ -185,3 +209,12 @@ class WorkerPool(Generic[Item, Result]):
             self._done += 1
             weight = _SMOOTHING if self._job_s else 1.0
             self._job_s += weight * (worked_s - self._job_s)
+
+
+def _step_back(niceness: int) -> None:
+    """Lower the calling thread's priority; elsewhere than on Linux it is the whole process's."""
+    if niceness and sys.platform == "linux":
+        thread = threading.get_native_id()
+        with contextlib.suppress(OSError):  # a sandbox may forbid it; it is only a preference
+            current = os.getpriority(os.PRIO_PROCESS, thread)
+            os.setpriority(os.PRIO_PROCESS, thread, min(19, current + niceness))

@@ -58,7 +58,7 @@ async def local(
         Letters(),
         recorder,
         prefixes=E5,
-        settings=settings or LocalSettings(pool=WorkerSettings(workers=1)),
+        settings=settings or LocalSettings(pool=WorkerSettings(workers=1, query_workers=0)),
         clock=SystemClock(),
     )
     try:
@@ -80,7 +80,7 @@ async def test_prefix_by_kind() -> None:
 
 
 async def test_batches_are_of_similar_length_and_answers_in_order() -> None:
-    settings = LocalSettings(batch_size=2, pool=WorkerSettings(workers=1))
+    settings = LocalSettings(batch_size=2, pool=WorkerSettings(workers=1, query_workers=0))
     async with local(settings) as (embedder, recorder):
         vectors = await embedder.embed(["aaaa", "b", "cc", "ddd", "e"], kind="raw")
     assert recorder.seen == [["b", "e"], ["cc", "ddd"], ["aaaa"]]
@@ -102,7 +102,7 @@ async def test_a_query_waits_for_one_run_only() -> None:
 
 async def test_one_call_holds_a_bounded_share_of_the_queue() -> None:
     settings = LocalSettings(
-        max_jobs_per_call=4, pool=WorkerSettings(workers=1, max_waiting_passages=4)
+        max_jobs_per_call=4, pool=WorkerSettings(workers=1, query_workers=0, max_waiting_passages=4)
     )
     async with local(settings) as (embedder, recorder):
         vectors = await embedder.embed([str(n) for n in range(50)], kind="passage")
@@ -141,7 +141,7 @@ async def test_a_failed_run_fails_its_call_and_drops_the_rest() -> None:
 
 
 async def test_a_stuck_model_is_a_deadline() -> None:
-    settings = LocalSettings(timeout_s=0.01, pool=WorkerSettings(workers=1))
+    settings = LocalSettings(timeout_s=0.01, pool=WorkerSettings(workers=1, query_workers=0))
     async with local(settings) as (embedder, recorder):
         recorder.open.clear()
         with pytest.raises(DeadlineExceeded):

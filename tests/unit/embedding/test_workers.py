@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
@@ -50,7 +52,7 @@ def blocked(
 
 
 def test_queries_overtake_passages_and_keep_their_own_order() -> None:
-    with blocked(WorkerSettings(workers=1)) as (pool, gate, _):
+    with blocked(WorkerSettings(workers=1, query_workers=0)) as (pool, gate, _):
         jobs = [pool.submit(name, urgent=False) for name in ("p1", "p2")]
         jobs += [pool.submit(name, urgent=True) for name in ("q1", "q2")]
         gate.open.set()
@@ -59,7 +61,9 @@ def test_queries_overtake_passages_and_keep_their_own_order() -> None:
 
 
 def test_each_lane_is_bounded_alone() -> None:
-    settings = WorkerSettings(workers=1, max_waiting_queries=1, max_waiting_passages=2)
+    settings = WorkerSettings(
+        workers=1, query_workers=0, max_waiting_queries=1, max_waiting_passages=2
+    )
     with blocked(settings) as (pool, _, _):
         pool.submit("p1", urgent=False)
         pool.submit("p2", urgent=False)
@@ -72,7 +76,7 @@ def test_each_lane_is_bounded_alone() -> None:
 
 
 def test_a_cancelled_job_frees_its_place_and_never_runs() -> None:
-    settings = WorkerSettings(workers=1, max_waiting_passages=1)
+    settings = WorkerSettings(workers=1, query_workers=0, max_waiting_passages=1)
     with blocked(settings) as (pool, gate, _):
         assert pool.submit("dropped", urgent=False).cancel()
         assert pool.statistics().waiting == 0
@@ -83,7 +87,7 @@ def test_a_cancelled_job_frees_its_place_and_never_runs() -> None:
 
 
 def test_a_failure_reaches_its_caller_and_the_thread_lives_on() -> None:
-    with blocked(WorkerSettings(workers=1)) as (pool, gate, first):
+    with blocked(WorkerSettings(workers=1, query_workers=0)) as (pool, gate, first):
         failing, after = pool.submit("fail", urgent=False), pool.submit("after", urgent=False)
         gate.open.set()
         assert first.result(_WAIT_S) == "FIRST"
@@ -93,7 +97,7 @@ def test_a_failure_reaches_its_caller_and_the_thread_lives_on() -> None:
 
 
 def test_close_refuses_what_waits_and_finishes_what_runs() -> None:
-    with blocked(WorkerSettings(workers=1)) as (pool, gate, first):
+    with blocked(WorkerSettings(workers=1, query_workers=0)) as (pool, gate, first):
         waiting = pool.submit("waiting", urgent=True)
         gone = pool.submit("gone", urgent=False)
         gone.cancel()
@@ -111,7 +115,7 @@ def test_statistics_and_thread_preparation() -> None:
     prepared: list[str] = []
     pool = WorkerPool(
         str.upper,
-        WorkerSettings(workers=2),
+        WorkerSettings(workers=1),
         SystemClock(),
         name="prep",
         prepare=lambda: prepared.append(threading.current_thread().name),
@@ -121,3 +125,30 @@ def test_statistics_and_thread_preparation() -> None:
     seen = pool.statistics()
     assert (seen.workers, seen.done, seen.running, seen.waiting) == (2, 2, 0, 0)
     assert sorted(prepared) == ["prep-0", "prep-1"]
+
+
+def test_a_query_thread_takes_queries_only() -> None:
+    with blocked(WorkerSettings(workers=1, query_workers=1)) as (pool, gate, first):
+        passage = pool.submit("passage", urgent=False)
+        gate.begun.clear()
+        query = pool.submit("query", urgent=True)
+        assert gate.begun.wait(_WAIT_S)
+        assert gate.ran == ["first", "query"]
+        assert not passage.running()
+        gate.open.set()
+        assert [job.result(_WAIT_S) for job in (first, query)] == ["FIRST", "QUERY"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="niceness is per thread on Linux only")
+def test_passage_threads_step_back() -> None:
+    found: dict[str, int] = {}
+
+    def note() -> None:
+        here = threading.current_thread().name
+        found[here] = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    settings = WorkerSettings(workers=1, query_workers=1, passage_niceness=3)
+    pool = WorkerPool(str.upper, settings, SystemClock(), name="nice", prepare=note)
+    pool.close()
+    base = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    assert found == {"nice-0": min(19, base + 3), "nice-1": base}
