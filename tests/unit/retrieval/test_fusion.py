@@ -1,0 +1,72 @@
+"""Fusion: one weight per query, monotone in each leg."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.retrieval import FusionSettings
+from forebay.retrieval.fusion import (
+    QueryFeatures,
+    confidence,
+    fuse,
+    meaning_score,
+    query_features,
+    words_score,
+    words_weight,
+)
+
+UNIT = st.floats(0.0, 1.0)
+
+
+@given(UNIT, UNIT, UNIT, UNIT, UNIT)
+def test_more_of_either_leg_never_scores_less(
+    weight: float, words: float, more_words: float, meaning: float, more_meaning: float
+) -> None:
+    low = np.asarray([min(words, more_words), max(words, more_words)])
+    high = np.asarray([min(meaning, more_meaning), max(meaning, more_meaning)])
+    scores = fuse(low, high, weight)
+    assert scores[0] <= scores[1] + 1e-12
+    assert scores.min() >= -1e-12 and scores.max() <= 1.0 + 1e-12
+
+
+@given(UNIT, UNIT, UNIT)
+def test_the_weight_is_a_share_and_follows_what_the_index_knows(
+    known: float, coverage: float, margin: float
+) -> None:
+    settings = FusionSettings()
+    weight = words_weight(QueryFeatures(known, coverage, margin), settings)
+    assert 0.0 <= weight <= 1.0
+    more = words_weight(QueryFeatures(min(1.0, known + 0.1), coverage, margin), settings)
+    assert more >= weight
+
+
+def test_a_query_the_index_does_not_know_goes_by_meaning() -> None:
+    settings = FusionSettings()
+    assert words_weight(QueryFeatures(0.0, 0.0, 0.0), settings) == 0.0
+    assert words_weight(QueryFeatures(0.05, 1.0, 1.0), settings) < 0.15
+    assert 0.4 < words_weight(QueryFeatures(1.0, 0.7, 0.3), settings) < 0.75
+
+
+def test_a_chunk_without_a_vector_is_judged_by_its_words() -> None:
+    scores = fuse(np.asarray([0.8, 0.4, 0.8]), np.asarray([0.6, 0.5, np.nan]), 0.5)
+    assert scores[2] == scores[0]
+    alone = fuse(np.asarray([0.8, 0.4]), np.asarray([np.nan, np.nan]), 0.5)
+    assert alone[0] > alone[1]
+
+
+def test_scales() -> None:
+    assert meaning_score(np.asarray([0.8, 1.0]), 0.8).tolist() == [0.0, 1.0]
+    assert words_score(np.asarray([0.0, 3.0]), 6.0).tolist() == [0.0, 0.5]
+    assert words_score(np.asarray([1.0]), 0.0).tolist() == [0.0]
+
+
+def test_confidence_needs_knowledge_coverage_and_a_lead() -> None:
+    sure = query_features(1.0, np.asarray([10.0, 4.0]), np.asarray([1.0, 0.4]))
+    assert confidence(sure) == 1.0
+    rival = query_features(1.0, np.asarray([10.0, 9.5]), np.asarray([1.0, 1.0]))
+    assert confidence(rival) < 0.92
+    partial = query_features(1.0, np.asarray([10.0, 1.0]), np.asarray([0.8, 0.1]))
+    assert confidence(partial) < 0.92
+    assert confidence(query_features(0.0, np.empty(0), np.empty(0))) == 0.0
