@@ -41,7 +41,7 @@ def texts(data: Path, name: str, file: str, count: int) -> list[str]:
 
 async def measure_embedder(data: Path, cache: Path, workers: int) -> dict[str, Any]:
     """Latency and throughput through the public interface, with one calling task."""
-    from forebay.embedding.e5 import open_e5_counter
+    from forebay.embedding.counting import open_e5_counter
     from forebay.embedding.opening import open_embedder
     from forebay.embedding.settings import EmbeddingSettings
     from forebay.kernel.clock import SystemClock
@@ -107,7 +107,7 @@ async def under_ingest(embedder: Any, passages: list[str], queries: list[str]) -
 def measure_counter(data: Path, cache: Path) -> dict[str, Any]:
     """Speed and memory of the counter alone."""
     before = resident_mb()
-    from forebay.embedding.e5 import open_e5_counter
+    from forebay.embedding.counting import open_e5_counter
 
     began = time.perf_counter()
     counter = open_e5_counter(cache)

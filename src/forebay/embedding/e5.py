@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
-from forebay.embedding.counter import BoundedTokenCounter, CounterSettings
 from forebay.embedding.e5_build import BUILDER_VERSION, E5Files, ensure_e5
 from forebay.embedding.encoder import OnnxEncoder, SessionSettings
 from forebay.embedding.identity import fingerprint
@@ -56,14 +53,3 @@ def open_e5(
         settings=settings,
         clock=clock,
     )
-
-
-def open_e5_counter(cache: Path) -> BoundedTokenCounter:
-    """The default embedder's token counter alone: about 60 MB, no model. Blocking.
-
-    Its tokenizer frees the interpreter lock, so a text need not be cut below the exact bound.
-    """
-    tokenizer = SentencePieceTokenizer(ensure_e5(cache).tokenizer)
-    settings = CounterSettings()
-    whole = msgspec.structs.replace(settings, piece_characters=settings.exact_characters)
-    return BoundedTokenCounter(tokenizer, whole)

@@ -19,7 +19,7 @@ from pathlib import Path
 import filelock
 import msgspec
 
-from forebay.embedding.e5_source import find_e5_weights
+from forebay.embedding.e5_weights import find_e5_weights
 from forebay.kernel.errors import ConfigError, EngineError, Unavailable
 
 BUILDER_VERSION = 1

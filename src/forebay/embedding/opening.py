@@ -1,15 +1,14 @@
-"""From settings to an embedder and its token counter."""
+"""From settings to an embedder."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
 
-from forebay.embedding.counter import BoundedTokenCounter
-from forebay.embedding.e5 import open_e5, open_e5_counter
+from forebay.embedding.e5 import open_e5
 from forebay.embedding.encoder import SessionSettings
 from forebay.embedding.local import LocalEmbedder, LocalSettings
-from forebay.embedding.onnx_folder import OnnxFolderSettings, folder_counter, open_onnx_folder
+from forebay.embedding.onnx_folder import OnnxFolderSettings, open_onnx_folder
 from forebay.embedding.openai import OpenAIEmbedder, OpenAIEmbeddingSettings, require_openai
 from forebay.embedding.prefixes import prefixes_for
 from forebay.embedding.settings import EmbeddingSettings
@@ -51,17 +50,6 @@ async def open_embedder(
         settings=_local(settings),
         clock=clock,
     )
-
-
-def open_token_counter(settings: EmbeddingSettings, *, cache: Path) -> BoundedTokenCounter:
-    """The token counter of the embedder, without its model. Blocking.
-
-    Remote and absent embedders are counted as the default one counts: their own vocabulary is
-    out of reach.
-    """
-    if settings.backend == "onnx":
-        return folder_counter(folder_settings(settings))
-    return open_e5_counter(cache)
 
 
 def folder_settings(settings: EmbeddingSettings) -> OnnxFolderSettings:

@@ -13,6 +13,9 @@ from forebay.kernel.errors import ConfigError
 CHARACTERS_PER_TOKEN = 8
 """Only this many characters per allowed token reach a tokenizer; the rest would be cut anyway."""
 
+_LIST_BYTES = 65_536
+"""Above this, ids come as an array: making a list of them would hold the interpreter lock."""
+
 
 class Tokenizer(Protocol):
     """Turns a text into the ids one model wants."""
@@ -69,7 +72,10 @@ class SentencePieceTokenizer:
 
     def count(self, text: str) -> int:
         """Pieces in ``text``, special tokens not included; time grows with the text."""
-        return len(self._processor.EncodeAsNumpy(text.encode("utf-8", "replace")))
+        data = text.encode("utf-8", "replace")
+        if len(data) <= _LIST_BYTES:
+            return len(self._processor.EncodeAsIds(data))
+        return len(self._processor.EncodeAsNumpy(data))
 
 
 class HuggingFaceTokenizer:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.embedding import e5_build
-from forebay.embedding.e5 import e5_spec, open_e5_counter
+from forebay.embedding.counting import open_e5_counter, open_token_counter
+from forebay.embedding.e5 import e5_spec
 from forebay.embedding.e5_build import (
     CHECK_TEXTS,
     REQUIRED_COSINE,
@@ -22,9 +26,11 @@ from forebay.embedding.e5_build import (
     ensure_e5,
     reference_vectors,
 )
-from forebay.embedding.e5_source import E5Source, find_e5_weights
+from forebay.embedding.e5_source import E5Source
+from forebay.embedding.e5_weights import find_e5_weights
 from forebay.embedding.encoder import OnnxEncoder, SessionSettings
 from forebay.embedding.prefixes import E5, NONE, Prefixes
+from forebay.embedding.settings import EmbeddingSettings
 from forebay.embedding.tokenizers import SentencePieceTokenizer
 from forebay.kernel.errors import ConfigError, EngineError
 
@@ -214,3 +220,32 @@ def test_fingerprint_depends_on_content_not_on_place(files: E5Files, tmp_path: P
     ]
     prints = {spec.fingerprint for spec in (e5_spec(files), *others)}
     assert len(prints) == 4
+
+
+_COUNTER_ALONE = """
+import sys
+from pathlib import Path
+from forebay.embedding.counting import open_token_counter
+from forebay.embedding.settings import EmbeddingSettings
+counter = open_token_counter(EmbeddingSettings(), cache=Path(sys.argv[1]))
+assert counter.count("你好 world") == 3, counter.count("你好 world")
+print(*sorted({"numpy", "onnxruntime", "onnx", "tokenizers", "aiohttp"} & set(sys.modules)))
+"""
+
+
+def test_the_counter_alone_imports_nothing_heavy(files: E5Files) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _COUNTER_ALONE, str(files.model.parent.parent)],
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == ""
+
+
+def test_backends_without_a_vocabulary_count_as_the_default_does(files: E5Files) -> None:
+    cache = files.model.parent.parent
+    for backend in ("none", "openai"):
+        counter = open_token_counter(EmbeddingSettings(backend=backend), cache=cache)
+        assert counter.count("你好，世界！") == 5
