@@ -3,9 +3,8 @@
 Each leg's score is first put on a scale of its own meaning: BM25 as the share of what a chunk
 holding every query term without end would score, cosine as its way from this query's background
 to identity. Then score = w * words + (1 - w) * meaning. ``w`` is one number per query, so the
-fused score is monotone in each leg. It falls where words cannot decide: terms the index does not
-know (a Chinese question on English documents), best hits that cover little of the query.
-Equal-weight rank fusion halves accuracy on paraphrases, and no single weight suits every corpus.
+fused score is monotone in each leg. It vanishes where words cannot decide (terms the index does
+not know: a Chinese question on English documents) and is lower where the legs agree. Equal-weight rank fusion halves accuracy on paraphrases, and no single weight suits every corpus.
 """
 
 from __future__ import annotations
@@ -19,35 +18,56 @@ import numpy.typing as npt
 from msgspec import Meta
 
 Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int64]
+
+_COMPARED = 10
+_WEIGHT_MIN = 0.05
 
 
 class FusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Weight of words = 1 / (1 + exp(-(bias + sum of factor * feature))); tuned once for all."""
+    """How the weight of words follows from a query; tuned once, for every corpus alike."""
 
-    bias: Annotated[float, Meta(description="Log odds of words when every feature is 0.")] = -3.0
-    known: Annotated[
-        float, Meta(description="Factor of the share of the query's worth the index knows.")
-    ] = 3.8
-    coverage: Annotated[
-        float, Meta(description="Factor of the share of it that the best word hit holds.")
-    ] = 0.0
-    margin: Annotated[
-        float, Meta(description="Factor of the best word hit's lead over the second.")
-    ] = 0.0
+    ceiling: Annotated[
+        float, Meta(description="Weight of words when the legs go their own ways.", ge=0.0, le=1.0)
+    ] = 0.7
+    known_middle: Annotated[
+        float,
+        Meta(description="Share of the query's worth the index must know for half the weight."),
+    ] = 0.45
+    known_slope: Annotated[
+        float, Meta(description="How sharply the weight follows that share.", ge=0.0)
+    ] = 10.0
+    overlap: Annotated[
+        float,
+        Meta(description="Weight taken off words per share of hits in common over overlap_from."),
+    ] = 0.5
+    overlap_from: Annotated[
+        float, Meta(description="Share of hits in common that is ordinary.", ge=0.0, le=1.0)
+    ] = 0.4
+    agreement: Annotated[
+        float, Meta(description="Weight taken off words when both legs have the same best hit.")
+    ] = 0.2
 
 
 class QueryFeatures(msgspec.Struct, frozen=True):
-    """What the weight of one query is chosen from; each in 0..1."""
+    """What is decided from, each in 0..1.
+
+    ``known``: share of the query's worth the index knows; ``coverage``: share of it that the
+    best word hit holds; ``margin``: that hit's lead over the second; ``overlap``: share of the
+    legs' first ten in common; ``agree``: both have the same best hit.
+    """
 
     known: float
-    coverage: float
-    margin: float
+    coverage: float = 0.0
+    margin: float = 0.0
+    overlap: float = 0.0
+    agree: bool = False
 
 
-def query_features(known: float, bm25: Floats, coverage: Floats) -> QueryFeatures:
-    """Read the features off the word leg's hits, best first."""
+def word_features(known: float, bm25: Floats, coverage: Floats) -> QueryFeatures:
+    """Read off the word leg's hits, best first, what they say of the query."""
     if not len(bm25):
-        return QueryFeatures(known=known, coverage=0.0, margin=0.0)
+        return QueryFeatures(known=known)
     second = float(bm25[1]) if len(bm25) > 1 else 0.0
     return QueryFeatures(
         known=known,
@@ -56,17 +76,29 @@ def query_features(known: float, bm25: Floats, coverage: Floats) -> QueryFeature
     )
 
 
+def compare_legs(features: QueryFeatures, words: Ids, meaning: Ids) -> QueryFeatures:
+    """Add what both legs' hits, best first, say together."""
+    common = np.intersect1d(words[:_COMPARED], meaning[:_COMPARED])
+    return msgspec.structs.replace(
+        features,
+        overlap=len(common) / _COMPARED,
+        agree=bool(len(words) and len(meaning) and words[0] == meaning[0]),
+    )
+
+
 def words_weight(features: QueryFeatures, settings: FusionSettings) -> float:
-    """Return the weight of words in 0..1; 0 when they found nothing."""
+    """Return the weight of words in 0..1; 0 when they found nothing.
+
+    Where the legs agree on what is relevant, meaning orders it better; where they do not, exact
+    words are the surer witness, as long as the index knows the query's words at all.
+    """
     if features.known <= 0.0:
         return 0.0
-    odds = (
-        settings.bias
-        + settings.known * features.known
-        + settings.coverage * features.coverage
-        + settings.margin * features.margin
-    )
-    return 1.0 / (1.0 + math.exp(-odds))
+    weight = settings.ceiling
+    weight -= settings.overlap * max(0.0, features.overlap - settings.overlap_from)
+    weight -= settings.agreement * features.agree
+    knows = 1.0 / (1.0 + math.exp(-settings.known_slope * (features.known - settings.known_middle)))
+    return min(1.0, max(_WEIGHT_MIN, weight)) * knows
 
 
 def confidence(features: QueryFeatures) -> float:

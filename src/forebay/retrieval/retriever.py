@@ -24,10 +24,11 @@ from forebay.kernel.stages import Embedder, IndexFeed, SearchRequest, SearchResu
 from forebay.retrieval.fusion import (
     Floats,
     QueryFeatures,
+    compare_legs,
     confidence,
     fuse,
     meaning_score,
-    query_features,
+    word_features,
     words_score,
     words_weight,
 )
@@ -129,7 +130,7 @@ class HybridRetriever:
         words = await self._work(
             ctx, "search.lexical", lambda: snapshot.lexical.search(query, demands, limit)
         )
-        features = query_features(query.known, words.scores, words.coverage)
+        features = word_features(query.known, words.scores, words.coverage)
         rung, vector = WORDS, None
         if snapshot.lexical.chunks and not self._sure(features):
             vector = await self._vector_leg(search, words)
@@ -221,14 +222,16 @@ class HybridRetriever:
             shares = words_score(words.scores, query.ideal)
             ranked = _Ranked(words.ids, shares, words.scores, unseen)
         else:
-            weight = words_weight(features, self._settings.fusion)
+            compared = compare_legs(features, words.ids, vector.best)
+            weight = words_weight(compared, self._settings.fusion)
             ranked = _fuse(search.snapshot, query, words, vector, weight)
         return _fetch(search, ranked)
 
 
 class _VectorLeg(msgspec.Struct, frozen=True):
-    """The vector leg's hits and the cosines of both legs' candidates (NaN: no vector)."""
+    """The vector leg's hits, best first, and the cosines of both legs' hits (NaN: no vector)."""
 
+    best: Ids
     ids: Ids
     cosine: Floats
     background: float
@@ -239,7 +242,7 @@ def _search_vectors(search: _Search, query: Floats32, words: LexicalHits, limit:
     found, _ = snapshot.search_vectors(query, limit, search.demands)
     ids = np.union1d(found, words.ids)
     cosine = snapshot.vectors.score(query, ids).astype(np.float64)
-    return _VectorLeg(ids, cosine, snapshot.vectors.background(query).mean)
+    return _VectorLeg(found, ids, cosine, snapshot.vectors.background(query).mean)
 
 
 def _fuse(

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from forebay.retrieval import FusionSettings
 from forebay.retrieval.fusion import (
     QueryFeatures,
+    compare_legs,
     confidence,
     fuse,
     meaning_score,
-    query_features,
+    word_features,
     words_score,
     words_weight,
 )
@@ -31,22 +32,32 @@ def test_more_of_either_leg_never_scores_less(
     assert scores.min() >= -1e-12 and scores.max() <= 1.0 + 1e-12
 
 
-@given(UNIT, UNIT, UNIT)
+@given(UNIT, UNIT, st.booleans())
 def test_the_weight_is_a_share_and_follows_what_the_index_knows(
-    known: float, coverage: float, margin: float
+    known: float, overlap: float, agree: bool
 ) -> None:
     settings = FusionSettings()
-    weight = words_weight(QueryFeatures(known, coverage, margin), settings)
+    features = QueryFeatures(known, overlap=overlap, agree=agree)
+    weight = words_weight(features, settings)
     assert 0.0 <= weight <= 1.0
-    more = words_weight(QueryFeatures(min(1.0, known + 0.1), coverage, margin), settings)
-    assert more >= weight
+    more = QueryFeatures(min(1.0, known + 0.1), overlap=overlap, agree=agree)
+    assert words_weight(more, settings) >= weight
+
+
+def test_agreement_of_the_legs_is_measured_on_their_first_ten() -> None:
+    first = np.arange(20)
+    features = compare_legs(QueryFeatures(1.0), first, first[5:])
+    assert features.overlap == 0.5
+    assert not features.agree
+    assert compare_legs(QueryFeatures(1.0), first[:1], first[:1]).agree
+    assert compare_legs(QueryFeatures(1.0), first[:0], first[:1]).overlap == 0.0
 
 
 def test_a_query_the_index_does_not_know_goes_by_meaning() -> None:
     settings = FusionSettings()
-    assert words_weight(QueryFeatures(0.0, 0.0, 0.0), settings) == 0.0
-    assert words_weight(QueryFeatures(0.05, 1.0, 1.0), settings) < 0.15
-    assert 0.4 < words_weight(QueryFeatures(1.0, 0.7, 0.3), settings) < 0.75
+    assert words_weight(QueryFeatures(0.0), settings) == 0.0
+    assert words_weight(QueryFeatures(0.05), settings) < 0.15
+    assert 0.4 < words_weight(QueryFeatures(1.0), settings) < 0.75
 
 
 def test_a_chunk_without_a_vector_is_judged_by_its_words() -> None:
@@ -63,10 +74,10 @@ def test_scales() -> None:
 
 
 def test_confidence_needs_knowledge_coverage_and_a_lead() -> None:
-    sure = query_features(1.0, np.asarray([10.0, 4.0]), np.asarray([1.0, 0.4]))
+    sure = word_features(1.0, np.asarray([10.0, 4.0]), np.asarray([1.0, 0.4]))
     assert confidence(sure) == 1.0
-    rival = query_features(1.0, np.asarray([10.0, 9.5]), np.asarray([1.0, 1.0]))
+    rival = word_features(1.0, np.asarray([10.0, 9.5]), np.asarray([1.0, 1.0]))
     assert confidence(rival) < 0.92
-    partial = query_features(1.0, np.asarray([10.0, 1.0]), np.asarray([0.8, 0.1]))
+    partial = word_features(1.0, np.asarray([10.0, 1.0]), np.asarray([0.8, 0.1]))
     assert confidence(partial) < 0.92
-    assert confidence(query_features(0.0, np.empty(0), np.empty(0))) == 0.0
+    assert confidence(word_features(0.0, np.empty(0), np.empty(0))) == 0.0
