@@ -1,0 +1,94 @@
+"""Reader processes beside the writer: started, restarted when they die, ended together.
+
+Each worker inherits the listening socket and gets its settings as one JSON line on standard
+input, which then stays open: when the parent dies, however it dies, the worker sees the end of
+file and drains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+from contextlib import suppress
+
+from forebay.kernel.clock import Clock
+
+log = logging.getLogger("forebay.workers")
+RESTART_AFTER_S = 1.0
+MAX_RESTART_AFTER_S = 30.0
+HEALTHY_AFTER_S = 60.0
+
+
+class WorkerSet:
+    """``count`` worker processes on one listening socket."""
+
+    def __init__(
+        self, count: int, listener: socket.socket, settings: bytes, stop_s: float, clock: Clock
+    ) -> None:
+        self._count = count
+        self._listener = listener
+        self._settings = settings
+        self._stop_s = stop_s
+        self._clock = clock
+        self._processes: dict[int, asyncio.subprocess.Process] = {}
+
+    def process_ids(self) -> tuple[int, ...]:
+        """The workers that run now."""
+        return tuple(process.pid for process in self._processes.values())
+
+    async def run(self) -> None:
+        """Keep the workers running until cancelled, then end them within ``stop_s``."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(self._count):
+                    group.create_task(self._keep(number))
+        finally:
+            await asyncio.shield(self._stop())
+
+    async def _keep(self, number: int) -> None:
+        wait_s = RESTART_AFTER_S
+        while True:
+            started = self._clock.now()
+            process = await self._start()
+            self._processes[number] = process
+            status = await process.wait()
+            self._processes.pop(number, None)
+            if self._clock.now() - started >= HEALTHY_AFTER_S:
+                wait_s = RESTART_AFTER_S
+            log.warning("worker %d ended with status %d; starting another", number, status)
+            await asyncio.sleep(wait_s)
+            wait_s = min(wait_s * 2, MAX_RESTART_AFTER_S)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        fd = self._listener.fileno()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "forebay.app.worker",
+            str(fd),
+            stdin=asyncio.subprocess.PIPE,
+            pass_fds=(fd,),
+        )
+        if process.stdin is not None:
+            with suppress(ConnectionError):
+                process.stdin.write(self._settings + b"\n")
+                await process.stdin.drain()
+        return process
+
+    async def _stop(self) -> None:
+        processes = list(self._processes.values())
+        for process in processes:
+            with suppress(ProcessLookupError):
+                process.terminate()
+        try:
+            async with asyncio.timeout(self._stop_s):
+                for process in processes:
+                    await process.wait()
+        except TimeoutError:
+            for process in processes:
+                with suppress(ProcessLookupError):
+                    process.kill()
+            for process in processes:
+                await process.wait()
