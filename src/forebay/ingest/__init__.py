@@ -1,9 +1,16 @@
 """Parsers, encoding detection, chunkers, and the worker processes they run in."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from forebay.ingest.chunker import StructureChunker
 from forebay.ingest.registry import parse, supported_extensions
 from forebay.ingest.settings import ChunkSettings, IngestLimits
 from forebay.ingest.tokens import EstimatedTokenCounter
+
+if TYPE_CHECKING:
+    from forebay.ingest.pool import ParsedDocument, ParsePool, PoolSettings
 
 __all__ = [
     "ChunkSettings",
@@ -23,5 +30,6 @@ def __getattr__(name: str) -> object:
     if name in ("ParsePool", "ParsedDocument", "PoolSettings"):
         from forebay.ingest import pool
 
-        return getattr(pool, name)
-    raise AttributeError(name)
+        value: object = getattr(pool, name)
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

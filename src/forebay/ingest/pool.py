@@ -146,6 +146,12 @@ class ParsePool:
     async def __aexit__(self, *_exception: object) -> None:
         await self.close()
 
+    async def start(self) -> None:
+        """Start every worker now, so that the first document does not wait for one."""
+        for _ in self._slots:
+            async with self._slot() as slot:
+                await self._worker(slot)
+
     async def close(self) -> None:
         """End every worker process, in use or not."""
         self._closed = True

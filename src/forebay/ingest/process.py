@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from typing import Any
 
 import msgspec
@@ -53,6 +54,8 @@ class Worker:
             stderr=asyncio.subprocess.DEVNULL,
             limit=_BUFFER_BYTES,
             start_new_session=True,
+            # Nothing of this process's environment, which may hold keys, goes to the parsers.
+            env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUTF8": "1"},
         )
         worker = cls(process)
         try:

@@ -62,7 +62,8 @@ def add_rows(builder: TextBuilder, rows: object, *, page: int | None = None) -> 
         if not any(cells):
             continue
         header = first and looks_like_header(cells)
-        first = False
+        # A lone cell above the table is its caption: the header may still follow.
+        first = first and len(cells) == 1
         kind = "table_header" if header else "table_row"
         builder.add(kind, " | ".join(cells), table=number, page=page)  # type: ignore[arg-type]
 

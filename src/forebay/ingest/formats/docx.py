@@ -50,6 +50,8 @@ def parse(source: Source, limits: IngestLimits) -> Extracted:
     if walker.hidden:
         builder.warn("Text that is formatted as hidden was left out.")
     heading = any(block.kind == "heading" for block in builder.blocks)
+    if title == "Word Document":
+        title = ""  # what the library makes up where the properties are missing
     return builder.build(
         title=title or walker.title or ("" if heading else source.stem),
         language=language,

@@ -25,7 +25,8 @@ _BLOCKS = frozenset(
     "td tfoot th thead tr ul caption h1 h2 h3 h4 h5 h6".split()
 )
 _NOISE_CLASS = re.compile(
-    r"(?:^|\s)(?:noprint|navbox|mw-editsection|mw-jump-link|sr-only|visually-hidden|breadcrumbs?)"
+    r"(?:^|\s)(?:noprint|navbox|mw-editsection|mw-jump-link|sr-only|visually-hidden|breadcrumbs?"
+    r"|interlanguage-link|vector-dropdown|mw-portlet[\w-]*)"
     r"(?:\s|$)"
 )
 _HIDDEN_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0", re.I)
@@ -192,7 +193,8 @@ class _Walker:
             self._builder.add("list_item", self._mark + text, level=depth, page=self._page)
             self._mark = ""
         else:
-            self._builder.add("paragraph", text, page=self._page)
+            for paragraph in text.split("\n\n"):
+                self._builder.add("paragraph", paragraph, page=self._page)
 
     def _table(self, node: LexborNode) -> bool:
         """Add a data table as rows; False for one that only lays out the page."""

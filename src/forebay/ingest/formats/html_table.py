@@ -9,6 +9,7 @@ from forebay.ingest.text import squeeze
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
 
+_PARTING = frozenset("br p div li ul ol dt dd tr td th table section hr".split())
 _MAX_CELLS = 200_000
 _MAX_SPAN = 1_000
 _LAYOUT_CHARACTERS = 1_500
@@ -52,10 +53,25 @@ def _cells(row: LexborNode) -> list[tuple[str, int, int]]:
     node = row.child
     while node is not None:
         if node.tag in ("td", "th"):
-            text = squeeze(node.text(separator=" ", skip_empty=True))
+            text = squeeze(_inner(node))
             cells.append((text, _span(node, "colspan"), _span(node, "rowspan")))
         node = node.next
     return cells
+
+
+def _inner(cell: LexborNode) -> str:
+    """A cell's text; only block-level elements part words, so that emphasis splits none."""
+    words: list[str] = []
+    for node in cell.traverse(include_text=True):
+        if node.is_text_node:
+            parent = node.parent
+            if parent is not None and parent.tag not in ("style", "script"):
+                words.append(node.text_content or "")
+        elif node.tag in _PARTING:
+            words.append(" ")
+        elif node.tag == "img":
+            words.append(f" {node.attributes.get('alt') or ''} ")
+    return "".join(words)
 
 
 def _span(node: LexborNode, name: str) -> int:

@@ -6,6 +6,7 @@ import email
 import email.policy
 from collections.abc import Iterable
 from email.message import EmailMessage, Message
+from typing import TYPE_CHECKING
 
 from forebay.ingest.encoding import decode
 from forebay.ingest.formats import plain
@@ -16,7 +17,9 @@ from forebay.ingest.text import TextBuilder, squeeze
 from forebay.kernel.documents import Extracted
 from forebay.kernel.errors import UnsupportedDocument
 
-_Part = Message[str, str]
+if TYPE_CHECKING:
+    _Part = Message[str, str]
+
 _HEADERS = ("from", "to", "cc", "date", "subject", "message-id")
 _MAX_PARTS = 1_000
 

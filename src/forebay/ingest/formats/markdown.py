@@ -50,7 +50,7 @@ def parse(source: Source, limits: IngestLimits) -> Extracted:
 
 
 def _first_heading(builder: TextBuilder, source: Source) -> str:
-    """ "" lets the builder take the first heading; without one the file's name serves."""
+    """Return "" where the builder finds a heading for a title, else the name of the file."""
     return "" if any(block.kind == "heading" for block in builder.blocks) else source.stem
 
 
