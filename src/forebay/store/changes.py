@@ -72,6 +72,7 @@ class DocumentChanges:
         self._now = now
         self._version = kb.version + 1
         self._documents = self._chunks = self._pending = self._characters = 0
+        self._removed = False
         self.changed = False
         self.awaiting = False
         self.outcomes: list[tuple[str, Outcome]] = []
@@ -104,6 +105,8 @@ class DocumentChanges:
     def finish(self) -> None:
         """Write the counters and the new version of the kb."""
         self._sequencer.save(self._connection)
+        if self._removed:
+            note_removal(self._connection)
         self._connection.execute(
             "UPDATE kb SET version = ?, documents = documents + ?, chunks = chunks + ?, "
             "pending = pending + ?, characters = characters + ? WHERE id = ?",
@@ -163,7 +166,7 @@ class DocumentChanges:
         self._documents -= 1
         self._chunks -= stored.chunks
         self._characters -= stored.characters
-        self.changed = True
+        self.changed = self._removed = True
 
     def _insert(
         self,
@@ -214,6 +217,11 @@ class DocumentChanges:
         self._connection.executemany("INSERT INTO embedding VALUES (?, ?, ?, ?)", carried)
         self._pending += len(lacking)
         self.awaiting = self.awaiting or bool(lacking)
+
+
+def note_removal(connection: sqlite3.Connection) -> None:
+    """Leave word for upkeep that something was removed."""
+    connection.execute("UPDATE meta SET value = 1 WHERE key = 'removals'")
 
 
 def _head(draft: DocumentDraft) -> tuple[str, ...]:

@@ -47,7 +47,6 @@ def open_writer(folder: Path, settings: StoreSettings) -> sqlite3.Connection:
     try:
         connection.execute(f"PRAGMA busy_timeout = {settings.busy_timeout_ms}")
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         [[mode]] = connection.execute("PRAGMA journal_mode = WAL")
         if mode != "wal":
             raise StoreError("the store's folder does not support write-ahead logging.")

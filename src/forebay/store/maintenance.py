@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing
@@ -9,23 +10,27 @@ from typing import Protocol
 
 import msgspec
 
+from forebay.store.changes import note_removal
 from forebay.store.faults import translated
+from forebay.store.settings import StoreSettings
+
+log = logging.getLogger("forebay.store")
 
 _PRUNE_ROWS = 5_000
-_VACUUM_PAGES = 1_024
-_FREE_SHARE = 8  # so much of the file may be free pages, which new documents take up again
+_PURGE_DOCUMENTS = 64
+_TRUNCATE_WAIT_MS = 50
 
 
 class MaintenanceReport(msgspec.Struct, frozen=True):
     """What upkeep did. ``log_emptied`` False means a reader still needed the write-ahead log."""
 
-    tombstones_pruned: int
-    pages_freed: int
+    removals_pruned: int
+    rewritten: bool
     log_emptied: bool
 
 
 class Transactions(Protocol):
-    """Where write transactions of the record come from."""
+    """Where write access to the record comes from."""
 
     def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         """One write transaction."""
@@ -40,63 +45,122 @@ class Transactions(Protocol):
         ...
 
 
-def maintain(store: Transactions, oldest_needed: Mapping[str, int]) -> MaintenanceReport:
-    """Prune the change log, give free pages back to the file system, empty the WAL."""
-    pruned = sum(_prune(store, kb, version) for kb, version in oldest_needed.items())
-    freed = _vacuum(store)
-    return MaintenanceReport(pruned, freed, _empty_log(store))
+class Upkeep:
+    """One round of upkeep at the wall-clock time ``now``."""
+
+    def __init__(self, store: Transactions, settings: StoreSettings, now: float) -> None:
+        self._store = store
+        self._settings = settings
+        self._now = now
+
+    def run(self, oldest_needed: Mapping[str, int], *, rewrite: bool) -> MaintenanceReport:
+        """Finish drops, prune the change log, rewrite the file when due, empty the WAL."""
+        purge_dropped(self._store)
+        pruned = sum(self._prune(kb, version) for kb, version in oldest_needed.items())
+        rewritten = self._rewrite(forced=rewrite)
+        return MaintenanceReport(pruned, rewritten, self._empty_log())
+
+    def _prune(self, kb: str, version: int) -> int:
+        """Forget removals up to ``version``: whoever asks from there on does not need them."""
+        pruned = 0
+        while True:
+            with self._store.transaction() as connection:
+                # The floor rises first: nobody may read a log that is half gone.
+                connection.execute(
+                    "UPDATE kb SET log_floor = min(version, max(log_floor, ?)) WHERE name = ?",
+                    (version, kb),
+                )
+                cursor = connection.execute(
+                    "DELETE FROM tombstone WHERE (kb, version, first_chunk) IN (SELECT t.kb, "
+                    "t.version, t.first_chunk FROM tombstone t JOIN kb ON kb.id = t.kb "
+                    "WHERE kb.name = ? AND t.version <= kb.log_floor LIMIT ?)",
+                    (kb, _PRUNE_ROWS),
+                )
+            pruned += cursor.rowcount
+            if cursor.rowcount < _PRUNE_ROWS:
+                return pruned
+
+    def _rewrite(self, *, forced: bool) -> bool:
+        """Write the file anew where removals may have left traces.
+
+        ``secure_delete`` overwrites deleted rows where they are. But when SQLite balances its
+        pages it copies living rows to other pages without overwriting the old place; such a
+        copy outlives the row's later deletion. Only ``VACUUM`` removes it.
+        """
+        with self._store.outside_transaction() as connection:
+            if not self._rewrite_due(connection, forced=forced):
+                return False
+            try:
+                connection.execute("VACUUM")
+                connection.execute(
+                    "UPDATE meta SET value = iif(key = 'removals', 0, ?) "
+                    "WHERE key IN ('removals', 'rewritten_at')",
+                    (int(self._now),),
+                )
+            except sqlite3.Error as error:
+                # It needs room for a second copy; without that it stays due.
+                log.warning("the record was not rewritten: %s", error)
+                return False
+        return True
+
+    def _rewrite_due(self, connection: sqlite3.Connection, *, forced: bool) -> bool:
+        meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+        [[free]] = connection.execute("PRAGMA freelist_count")
+        [[pages]] = connection.execute("PRAGMA page_count")
+        [[page_bytes]] = connection.execute("PRAGMA page_size")
+        if not meta["removals"]:
+            return False
+        return (
+            forced
+            or pages * page_bytes <= self._settings.rewrite_always_bytes
+            or free * 2 >= pages
+            or self._now - meta["rewritten_at"] >= self._settings.rewrite_after_s
+        )
+
+    def _empty_log(self) -> bool:
+        """Copy the WAL into the file and cut it to nothing: old pages in it would stay readable.
+
+        Readers in old snapshots are not waited for; the next upkeep tries again.
+        """
+        with translated(), closing(self._store.open_second()) as second:
+            # The bulk is copied beside commits; what they add meanwhile is little.
+            second.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        with self._store.outside_transaction() as connection:
+            [[timeout]] = connection.execute("PRAGMA busy_timeout")
+            connection.execute(f"PRAGMA busy_timeout = {_TRUNCATE_WAIT_MS}")
+            try:
+                [[busy, _, _]] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {timeout}")
+        return not busy
 
 
-def _prune(store: Transactions, kb: str, version: int) -> int:
-    """Forget removals up to ``version``: whoever asks from there on does not need them."""
-    pruned = 0
+def purge_dropped(store: Transactions) -> None:
+    """Remove what dropped kbs held, some documents a transaction, so that commits get between."""
     while True:
         with store.transaction() as connection:
-            # The floor rises first: nobody may read a log that is half gone.
-            connection.execute(
-                "UPDATE kb SET log_floor = min(version, max(log_floor, ?)) WHERE name = ?",
-                (version, kb),
-            )
-            cursor = connection.execute(
-                "DELETE FROM tombstone WHERE (kb, version, first_chunk) IN (SELECT t.kb, "
-                "t.version, t.first_chunk FROM tombstone t JOIN kb ON kb.id = t.kb "
-                "WHERE kb.name = ? AND t.version <= kb.log_floor LIMIT ?)",
-                (kb, _PRUNE_ROWS),
-            )
-        pruned += cursor.rowcount
-        if cursor.rowcount < _PRUNE_ROWS:
-            return pruned
+            row = connection.execute("SELECT id FROM kb WHERE name IS NULL LIMIT 1").fetchone()
+            if row is None:
+                return
+            if not _purge_some(connection, row[0]):
+                connection.execute("DELETE FROM tombstone WHERE kb = ?", row)
+                connection.execute("DELETE FROM kb WHERE id = ?", row)
+            note_removal(connection)
 
 
-def _vacuum(store: Transactions) -> int:
-    """Give free pages back, a bounded number at a time, so that commits wait briefly only."""
-    freed = 0
-    while True:
-        with store.outside_transaction() as connection:
-            [[free]] = connection.execute("PRAGMA freelist_count")
-            [[pages]] = connection.execute("PRAGMA page_count")
-            if free <= max(_VACUUM_PAGES, pages // _FREE_SHARE):
-                return freed
-            connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
-            [[left]] = connection.execute("PRAGMA freelist_count")
-        if left >= free:
-            return freed
-        freed += free - left
-
-
-def _empty_log(store: Transactions) -> bool:
-    """Copy the WAL into the file and cut it to nothing: old pages in it would stay readable.
-
-    Readers in old snapshots are not waited for; the next upkeep tries again.
-    """
-    with translated(), closing(store.open_second()) as second:
-        # The bulk is copied beside commits; what they add meanwhile is little.
-        second.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-    with store.outside_transaction() as connection:
-        [[timeout]] = connection.execute("PRAGMA busy_timeout")
-        connection.execute("PRAGMA busy_timeout = 50")
-        try:
-            [[busy, _, _]] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        finally:
-            connection.execute(f"PRAGMA busy_timeout = {timeout}")
-    return not busy
+def _purge_some(connection: sqlite3.Connection, kb: int) -> bool:
+    documents = connection.execute(
+        "SELECT id, first_chunk, first_chunk + chunks - 1 FROM document WHERE kb = ? LIMIT ?",
+        (kb, _PURGE_DOCUMENTS),
+    ).fetchall()
+    spans = [(first, last) for _, first, last in documents]
+    connection.executemany("DELETE FROM embedding WHERE chunk BETWEEN ? AND ?", spans)
+    connection.executemany(
+        "DELETE FROM pending WHERE kb = ? AND chunk BETWEEN ? AND ?",
+        [(kb, *span) for span in spans],
+    )
+    connection.executemany("DELETE FROM chunk WHERE id BETWEEN ? AND ?", spans)
+    ids = [(document,) for document, _, _ in documents]
+    connection.executemany("DELETE FROM document_text WHERE document = ?", ids)
+    connection.executemany("DELETE FROM document WHERE id = ?", ids)
+    return bool(documents)

@@ -264,7 +264,9 @@ class _Versions:
             [[seen]] = self._connection.execute("PRAGMA data_version")
             if seen != self._seen:
                 # A commit between the two statements only means reading once more next time.
-                rows = self._connection.execute("SELECT name, version FROM kb").fetchall()
+                rows = self._connection.execute(
+                    "SELECT name, version FROM kb WHERE name IS NOT NULL"
+                ).fetchall()
                 self._versions = dict(rows)
                 self._seen = seen
             return self._versions

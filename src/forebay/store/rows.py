@@ -89,7 +89,9 @@ def get_kb(connection: sqlite3.Connection, name: str) -> KbRow:
 
 def all_kbs(connection: sqlite3.Connection) -> list[KbRow]:
     """Every kb, by name."""
-    return [_kb_row(row) for row in connection.execute(f"{_KB} ORDER BY name")]
+    return [
+        _kb_row(row) for row in connection.execute(f"{_KB} WHERE name IS NOT NULL ORDER BY name")
+    ]
 
 
 def _filled(ids: Sequence[int]) -> tuple[str, list[int]]:
@@ -163,7 +165,7 @@ def vector_blobs(
     found: dict[int, bytes] = {}
     for start in range(0, len(chunk_ids), _GROUPS[-1]):
         marks, ids = _filled(chunk_ids[start : start + _GROUPS[-1]])
-        statement = f"SELECT chunk, data FROM embedding WHERE kb = ? AND chunk IN {marks}"
+        statement = f"SELECT chunk, data FROM embedding WHERE +kb = ? AND chunk IN {marks}"
         found.update(connection.execute(statement, (kb, *ids)))
     ids_found = tuple(chunk_id for chunk_id in chunk_ids if chunk_id in found)
     return ids_found, [found[chunk_id] for chunk_id in ids_found]

@@ -41,6 +41,22 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=1 << 20,
         ),
     ] = 64 << 20
+    rewrite_always_bytes: Annotated[
+        int,
+        Meta(
+            description="Upkeep rewrites a file up to this size after every removal; a larger one "
+            "when half of it is free, or when rewrite_after_s has passed.",
+            ge=0,
+        ),
+    ] = 8 << 20
+    rewrite_after_s: Annotated[
+        float,
+        Meta(
+            description="Longest time that traces of removed texts may stay between the rows of a "
+            "large file; a rewrite holds up commits for seconds per gigabyte.",
+            ge=0,
+        ),
+    ] = 6 * 3600.0
     max_bytes: Annotated[
         int,
         Meta(description="The record's file may not grow beyond this; 0 means no bound.", ge=0),

@@ -20,12 +20,12 @@ from forebay.kernel.errors import (
     StoreError,
 )
 from forebay.kernel.stages import EmbedderSpec
-from forebay.store.changes import DocumentChanges, Sequencer
+from forebay.store.changes import DocumentChanges, Sequencer, note_removal
 from forebay.store.codec import pack_vectors
 from forebay.store.database import open_writer
 from forebay.store.faults import translated
 from forebay.store.lock import WriterLock
-from forebay.store.maintenance import MaintenanceReport, maintain
+from forebay.store.maintenance import MaintenanceReport, Upkeep, purge_dropped
 from forebay.store.reader import StoreReader
 from forebay.store.rows import KbRow, find_kb, get_kb
 from forebay.store.schema import migrate
@@ -147,6 +147,9 @@ class StoreWriter:
     def drop(self, kb: str) -> None:
         """Remove a kb with all it holds; ``NotFound`` when there is none.
 
+        It is gone for everybody with the first of several transactions; should the process die
+        in between, the next upkeep removes the rest.
+
         A kb made later under any name starts at a higher version than this one ever had, so an
         index of the old one cannot be taken for an index of the new one.
         """
@@ -156,18 +159,8 @@ class StoreWriter:
                 "UPDATE meta SET value = max(value, ?) WHERE key = 'version_floor'",
                 (row.version + 1,),
             )
-            ranges = connection.execute(
-                "SELECT first_chunk, first_chunk + chunks - 1 FROM document WHERE kb = ?", (row.id,)
-            ).fetchall()
-            connection.executemany("DELETE FROM chunk WHERE id BETWEEN ? AND ?", ranges)
-            connection.execute(
-                "DELETE FROM document_text WHERE document IN "
-                "(SELECT id FROM document WHERE kb = ?)",
-                (row.id,),
-            )
-            for table in ("embedding", "pending", "tombstone", "document"):
-                connection.execute(f"DELETE FROM {table} WHERE kb = ?", (row.id,))
-            connection.execute("DELETE FROM kb WHERE id = ?", (row.id,))
+            connection.execute("UPDATE kb SET name = NULL WHERE id = ?", (row.id,))
+        purge_dropped(self)
 
     # Documents
 
@@ -220,6 +213,7 @@ class StoreWriter:
                 self._set_embedder(connection, row, spec)
                 return row.version
             connection.execute("DELETE FROM embedding WHERE kb = ?", (row.id,))
+            note_removal(connection)
             connection.execute(
                 "INSERT OR IGNORE INTO pending SELECT d.kb, c.id FROM document d JOIN chunk c "
                 "ON c.id >= d.first_chunk AND c.id < d.first_chunk + d.chunks WHERE d.kb = ?",
@@ -292,13 +286,17 @@ class StoreWriter:
 
     # Upkeep
 
-    def maintain(self, oldest_needed: Mapping[str, int] | None = None) -> MaintenanceReport:
-        """Do background work: prune the change log, give pages back, empty the log file.
+    def maintain(
+        self, oldest_needed: Mapping[str, int] | None = None, *, rewrite: bool = False
+    ) -> MaintenanceReport:
+        """Do background work: prune the change log, remove traces of removals, empty the WAL.
 
         ``oldest_needed`` is per kb the oldest version an index still catches up from; the log
-        of a kb that is not named is kept. Runs in short steps beside commits of other threads.
+        of a kb that is not named is kept. ``rewrite`` forces the rewrite that else comes when
+        it is due (see ``StoreSettings``). Runs beside commits of other threads but for a rewrite.
         """
-        return maintain(self, oldest_needed or {})
+        upkeep = Upkeep(self, self._settings, self._clock.now())
+        return upkeep.run(oldest_needed or {}, rewrite=rewrite)
 
 
 def _living(connection: sqlite3.Connection, kb: int, chunk_ids: Sequence[int]) -> frozenset[int]:
