@@ -54,7 +54,7 @@ lint-types: $(DEV_DONE)
 	$(BIN)/mypy
 
 lint-layers: $(DEV_DONE)
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 lint-tail: $(DEV_DONE)
 	$(BIN)/python -m tools.check_tail

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -45,12 +45,11 @@ def repository() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """A developer's own FOREBAY_ variables must not change what a test sees."""
     for name in [name for name in os.environ if name.startswith("FOREBAY_")]:
         if name != SHARED_DATA_VARIABLE:
             monkeypatch.delenv(name)
-    yield
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

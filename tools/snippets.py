@@ -15,7 +15,7 @@ _MARK = re.compile(r"^\s*<!--\s*tested:\s*(?P<name>[a-z0-9-]+)\s*-->\s*$")
 _FENCE = re.compile(r"^\s*(?P<fence>`{3,}|~{3,})")
 
 
-def tested_blocks(text: str) -> dict[str, str]:
+def marked_blocks(text: str) -> dict[str, str]:
     """The marked blocks by name, in the page's order.
 
     Raises ValueError when a mark has no block after it or a name is used twice.
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
         print("usage: snippets.py PAGE NAME", file=sys.stderr)
         return 2
     page, name = arguments
-    block = tested_blocks(Path(page).read_text(encoding="utf-8")).get(name)
+    block = marked_blocks(Path(page).read_text(encoding="utf-8")).get(name)
     if block is None:
         print(f"{page} has no code block marked tested: {name}", file=sys.stderr)
         return 1
