@@ -27,7 +27,7 @@ _COMMON = {
     "pt": frozenset("o os que é um uma para com não do da em mais dos como ao".split()),
     "nl": frozenset("de het een van en is dat op te zijn met voor niet aan er".split()),
 }
-_LATIN_DECLARED = re.compile(r"[a-z]{2,3}$")
+_TAG = re.compile(r"[a-z]{2,3}$")
 _NOT_LATIN = frozenset("zh ja ko ru ar he el th hi uk bg fa ur".split())
 
 
@@ -39,17 +39,17 @@ def detect_language(text: str, *, declared: str = "") -> str:
     sample = _sample(text)
     counts = {name: len(pattern.findall(sample)) for name, pattern in _SCRIPTS}
     total = sum(counts.values())
-    hint = re.split("[-_]", declared.strip().lower())[0]
+    hint = primary_language(declared)
     if not total:
-        return hint if _LATIN_DECLARED.match(hint) else ""
+        return hint
     if counts["kana"] > 0.1 * (counts["han"] + counts["kana"]) and counts["kana"] > 0.1 * total:
         return "ja"
-    # A Han character carries about as much as four Latin letters.
-    if counts["han"] > 0.2 * total:
+    # A Han character carries about as much as five Latin letters.
+    if counts["han"] > 0.15 * total:
         return "ja" if hint == "ja" else "zh"
     name = max(counts, key=lambda key: counts[key])
     if name == "latin":
-        return hint if _LATIN_DECLARED.match(hint) and hint not in _NOT_LATIN else _latin(sample)
+        return hint if hint and hint not in _NOT_LATIN else _latin(sample)
     if name == "kana":
         return "ja"
     if name == "han":
@@ -57,6 +57,12 @@ def detect_language(text: str, *, declared: str = "") -> str:
     return (
         hint if {name, hint} in ({"ru", "uk"}, {"ru", "bg"}, {"ar", "fa"}, {"ar", "ur"}) else name
     )
+
+
+def primary_language(tag: str) -> str:
+    """The language of a tag such as ``zh-Hant-TW``, or "" for what is no tag."""
+    primary = re.split("[-_]", tag.strip().lower())[0]
+    return primary if _TAG.match(primary) else ""
 
 
 def _sample(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from forebay.ingest.language import detect_language
+from forebay.ingest.language import detect_language, primary_language
 from forebay.ingest.settings import IngestLimits
 from forebay.kernel.documents import Block, BlockKind, Extracted
 from forebay.kernel.errors import UnsupportedDocument
@@ -127,11 +127,16 @@ class TextBuilder:
         encoding: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> Extracted:
-        """Return the finished text; raise ``UnsupportedDocument("empty")`` for none."""
+        """Return the finished text; raise ``UnsupportedDocument("empty")`` for none.
+
+        ``language`` is a hint that the script may overrule; ``metadata["language"]`` is not.
+        """
         if not self._blocks:
             raise UnsupportedDocument("The document is empty: it holds no text.", code="empty")
         if self._marks:
             self.warn(replacement_warning(self._marks))
+        stated = primary_language((metadata or {}).get("language", ""))
+        hint = language or _NATIONAL.get(encoding or "", "")
         text = "".join(self._parts)
         if not title:
             title = self._heading_title(text)
@@ -140,7 +145,7 @@ class TextBuilder:
             blocks=tuple(self._blocks),
             media_type=self._media_type,
             title=squeeze(title)[:300],
-            language=detect_language(text, declared=language or _NATIONAL.get(encoding or "", "")),
+            language=stated or detect_language(text, declared=hint),
             encoding=encoding,
             metadata=clean_metadata(metadata or {}),
             warnings=tuple(self.warnings),

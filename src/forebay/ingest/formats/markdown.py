@@ -43,7 +43,6 @@ def parse(source: Source, limits: IngestLimits) -> Extracted:
     _Walker(builder).walk(body)
     return builder.build(
         title=front.get("title", "") or _first_heading(builder, source),
-        language=front.get("language", ""),
         encoding=decoded.encoding,
         metadata=front,
     )
