@@ -48,7 +48,7 @@ def open_e5(
     return LocalEmbedder(
         e5_spec(files, prefixes),
         tokenizer,
-        OnnxEncoder(files.model, session, pad_id=tokenizer.pad_id),
+        OnnxEncoder(files.model, session, final_graph=True),
         prefixes=prefixes,
         settings=settings,
         clock=clock,

@@ -1,7 +1,11 @@
 """Writes multilingual-e5-small as an int8 ONNX graph for ONNX Runtime.
 
-The graph takes ``input_ids`` and ``attention_mask`` (int64, batch x tokens) and gives
-``embedding`` (float32, batch x 384): masked mean of the last layer, L2-normalised. Projections
+The graph takes ``input_ids`` (int64, rows x tokens, all rows of one length) and gives
+``embedding`` (float32, rows x 384): mean of the last layer, L2-normalised. There is no mask:
+padding gains nothing on a CPU, and attention without a mask takes the faster kernel (a third
+less time at 350 tokens). Addition and normalisation are separate operators because the fused one
+is ten times slower; the session must not fuse them again (optimisation level ``basic``).
+Projections
 are int8 with one scale per output channel in a reduced range (7 bits: AVX2 without VNNI
 saturates on the full one); activations are quantised as they come. The word embeddings stay
 4-bit, exactly as packed, in a file ONNX Runtime maps: only rows that occur become resident, and
@@ -63,7 +67,6 @@ def write_e5_graph(source: E5Source, path: Path) -> None:
     """Write the graph to ``path`` and its tensors to ``path`` + ``.data``."""
     writer = _Writer()
     _embeddings(writer, source)
-    writer.op("Cast", ["attention_mask"], "mask_int32", to=TensorProto.INT32)
     writer.integers("thirds", *[source.shape.hidden] * 3)
     hidden = "hidden_0"
     for layer in range(source.shape.layers):
@@ -85,11 +88,8 @@ def _model(writer: _Writer, hidden: int) -> onnx.ModelProto:
     graph = helper.make_graph(
         writer.nodes,
         "multilingual-e5-small",
-        [
-            tensor("input_ids", TensorProto.INT64, "batch", "tokens"),
-            tensor("attention_mask", TensorProto.INT64, "batch", "tokens"),
-        ],
-        [tensor("embedding", TensorProto.FLOAT, "batch", hidden)],
+        [tensor("input_ids", TensorProto.INT64, "rows", "tokens")],
+        [tensor("embedding", TensorProto.FLOAT, "rows", hidden)],
         writer.initialisers,
     )
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(_CONTRIB, 1)]
@@ -138,9 +138,10 @@ def _layer(writer: _Writer, source: E5Source, layer: int, hidden: str) -> str:
     def matrix(name: str, rows: int) -> NDArray[np.float32]:
         return source.matrix(prefix + name, rows)
 
-    def add_norm(x: str, skip: str, norm: str, bias_name: str, output: str) -> str:
-        inputs = [x, skip, bias(norm + ".w"), bias(norm + ".b"), bias(bias_name)]
-        return writer.contrib("SkipLayerNormalization", inputs, output, epsilon=shape.epsilon)
+    def add_norm(x: str, skip: str, norm: str, output: str) -> str:
+        total = writer.op("Add", [x, skip], output + ".sum")
+        inputs = [total, bias(norm + ".w"), bias(norm + ".b")]
+        return writer.op("LayerNormalization", inputs, output, axis=-1, epsilon=shape.epsilon)
 
     weights = np.concatenate([matrix(f"{part}.w", shape.hidden) for part in "qkv"])
     biases = np.concatenate([source.floats(f"{prefix}{part}.b") for part in "qkv"])
@@ -149,17 +150,14 @@ def _layer(writer: _Writer, source: E5Source, layer: int, hidden: str) -> str:
     parts = [prefix + part for part in ("query", "key", "value")]
     writer.op("Split", [qkv, "thirds"], *parts, axis=-1)
     attended = writer.contrib(
-        "MultiHeadAttention",
-        [*parts, "", "mask_int32"],
-        prefix + "attended",
-        num_heads=shape.heads,
+        "MultiHeadAttention", parts, prefix + "attended", num_heads=shape.heads
     )
-    out = _project(writer, attended, prefix + "ao", matrix("ao.w", shape.hidden))
-    middle = add_norm(out, hidden, "aln", "ao.b", prefix + "middle")
+    out = _project(writer, attended, prefix + "ao", matrix("ao.w", shape.hidden), bias("ao.b"))
+    middle = add_norm(out, hidden, "aln", prefix + "middle")
     wide = _project(writer, middle, prefix + "fi", matrix("fi.w", shape.intermediate))
     active = writer.contrib("BiasGelu", [wide, bias("fi.b")], prefix + "active")
-    narrow = _project(writer, active, prefix + "fo", matrix("fo.w", shape.hidden))
-    return add_norm(narrow, middle, "oln", "fo.b", f"hidden_{layer + 1}")
+    narrow = _project(writer, active, prefix + "fo", matrix("fo.w", shape.hidden), bias("fo.b"))
+    return add_norm(narrow, middle, "oln", f"hidden_{layer + 1}")
 
 
 def _project(
@@ -182,11 +180,5 @@ def _project(
 
 def _pooling(writer: _Writer, hidden: str) -> None:
     writer.integers("axis_1", 1)
-    writer.integers("axis_2", 2)
-    writer.op("Cast", ["attention_mask"], "mask", to=TensorProto.FLOAT)
-    writer.op("Unsqueeze", ["mask", "axis_2"], "mask_3d")
-    writer.op("Mul", [hidden, "mask_3d"], "kept")
-    writer.op("ReduceSum", ["kept", "axis_1"], "sum", keepdims=0)
-    writer.op("ReduceSum", ["mask", "axis_1"], "count", keepdims=1)
-    writer.op("Div", ["sum", "count"], "mean")
+    writer.op("ReduceMean", [hidden, "axis_1"], "mean", keepdims=0)
     writer.op("LpNormalization", ["mean"], "embedding", axis=-1, p=2)

@@ -40,16 +40,23 @@ class OnnxEncoder:
     """A loaded model; ``encode`` may be called from several threads at once.
 
     A two-dimensional first output is taken as the sentence vector, a three-dimensional one is
-    pooled as ``pooling`` says.
+    pooled as ``pooling`` says. A model without ``attention_mask`` runs row by row. ``final_graph``
+    keeps ONNX Runtime from fusing operators of a graph that was written for it.
     """
 
     def __init__(
-        self, path: Path, settings: SessionSettings, *, pooling: Pooling = "mean", pad_id: int = 1
+        self,
+        path: Path,
+        settings: SessionSettings,
+        *,
+        pooling: Pooling = "mean",
+        pad_id: int = 0,
+        final_graph: bool = False,
     ) -> None:
         self._runtime: Any = importlib.import_module("onnxruntime")
         try:
             self._session = self._runtime.InferenceSession(
-                str(path), self._options(settings), providers=["CPUExecutionProvider"]
+                str(path), self._options(settings, final_graph), providers=["CPUExecutionProvider"]
             )
         except Exception as error:
             # ONNX Runtime derives its errors from Exception, one class per status code.
@@ -65,12 +72,16 @@ class OnnxEncoder:
         self._pad = pad_id
         self.dimensions = int(self.encode([[pad_id]]).shape[1])
 
-    def _options(self, settings: SessionSettings) -> Any:
+    def _options(self, settings: SessionSettings, final_graph: bool) -> Any:
         options = self._runtime.SessionOptions()
         options.intra_op_num_threads = settings.intra_op_threads
         options.inter_op_num_threads = 1
         options.enable_cpu_mem_arena = settings.memory_arena
         options.enable_mem_pattern = False
+        levels = self._runtime.GraphOptimizationLevel
+        options.graph_optimization_level = (
+            levels.ORT_ENABLE_BASIC if final_graph else levels.ORT_ENABLE_ALL
+        )
         options.log_severity_level = _ERRORS_ONLY
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         return options
@@ -84,6 +95,11 @@ class OnnxEncoder:
 
     def encode(self, rows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Unit vectors ``(len(rows), dimensions)``; rows are padded to the longest."""
+        if "attention_mask" not in self._inputs:
+            return np.concatenate([self._encode([row]) for row in rows])
+        return self._encode(rows)
+
+    def _encode(self, rows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         longest = max(map(len, rows))
         ids = np.full((len(rows), longest), self._pad, np.int64)
         mask = np.zeros((len(rows), longest), np.int64)

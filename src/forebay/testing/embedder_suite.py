@@ -3,8 +3,6 @@
 Subclass ``EmbedderConformance`` in a test module and provide an ``embedder`` fixture.
 """
 
-# ruff: noqa: S101 - these are tests
-
 from __future__ import annotations
 
 import asyncio
