@@ -108,7 +108,7 @@ def ingest(
     json: JsonFlag = False,
 ) -> None:
     """Bring folders or files into a knowledge base; beside a running server it does the work."""
-    from forebay.app.operations import IngestOptions, ingest as run
+    from forebay.app.changing import IngestOptions, ingest as run
 
     options = IngestOptions(
         paths=tuple(str(path) for path in paths),
@@ -186,7 +186,7 @@ def kb_drop(
     json: JsonFlag = False,
 ) -> None:
     """Remove a knowledge base and everything in it."""
-    from forebay.app.operations import kb_drop as run
+    from forebay.app.changing import kb_drop as run
 
     output = Output(as_json=json)
     if not yes:
@@ -220,7 +220,7 @@ def kb_import(
     json: JsonFlag = False,
 ) -> None:
     """Restore a knowledge base from an export."""
-    from forebay.app.operations import kb_import as run
+    from forebay.app.changing import kb_import as run
 
     flags = _flags(None, store__path=_text(store))
     raise SystemExit(run(config, flags, (file, name), Output(as_json=json)))
@@ -231,7 +231,7 @@ def kb_reembed(
     name: str, config: ConfigFlag = None, store: StoreFlag = None, json: JsonFlag = False
 ) -> None:
     """Give every chunk a vector of the configured embedder, beside serving."""
-    from forebay.app.operations import kb_reembed as run
+    from forebay.app.changing import kb_reembed as run
 
     flags = _flags(None, store__path=_text(store))
     raise SystemExit(run(config, flags, name, Output(as_json=json)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from threading import Lock
 
 from forebay.kernel.errors import NotFound
@@ -48,6 +50,11 @@ class IndexSet:
             index = self._indexes.pop(kb, None)
         if index is not None:
             index.close()
+
+    def forget(self, kb: str, folder: Path) -> None:
+        """Close the index of a dropped kb and remove its files."""
+        self.drop(kb)
+        shutil.rmtree(folder, ignore_errors=True)
 
     def maintain(self) -> None:
         """Background merges of every index."""

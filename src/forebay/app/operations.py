@@ -25,6 +25,11 @@ T = TypeVar("T")
 COMMAND_DEADLINE_S = 300.0
 
 
+def load(config: Path | None, flags: dict[str, Any]) -> Settings:
+    """The settings of a command."""
+    return load_settings(config, flags)[0]
+
+
 def context(clock: SystemClock) -> RequestContext:
     """The context of a command: all rights, a long deadline."""
     return RequestContext(
@@ -53,9 +58,9 @@ def choose_kb(settings: Settings, asked: str | None, existing: tuple[str, ...]) 
             raise NotFound(f"there is no knowledge base {asked!r}; there are: {names}.")
         return asked
     configured = [name for name in settings.knowledge if name in existing]
-    for names in (configured, list(existing)):
-        if len(names) == 1:
-            return names[0]
+    for candidates in (configured, list(existing)):
+        if len(candidates) == 1:
+            return candidates[0]
     if not existing:
         raise NotFound("the store holds no knowledge base; run `forebay ingest PATH`.")
     raise InvalidRequest(f"say which knowledge base with --kb: {', '.join(existing)}.")
@@ -211,13 +216,11 @@ def kb_export(
     config: Path | None, flags: dict[str, Any], words: tuple[str, Path], output: Output
 ) -> int:
     """Write one knowledge base to one file, beside whatever runs."""
-    from forebay.store.backup import export_kb
-
     settings, _ = load_settings(config, flags)
     name, file = words
-    summary = _with_reader(settings, lambda reader: export_kb(reader, name, file))
+    _with_reader(settings, lambda reader: reader.export_kb(name, file))
     if output.as_json:
-        output.result(summary)
+        output.result({"kb": name, "file": str(file), "bytes": file.stat().st_size})
     else:
         output.line(f"{name} was written to {file}.")
     return 0

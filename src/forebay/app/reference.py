@@ -89,6 +89,8 @@ def _description(kind: Any) -> str:
             if isinstance(meta, msgspec.Meta) and meta.description:
                 found = meta.description
         kind = get_args(kind)[0]
+    if not found and type(None) in get_args(kind):
+        return next((text for text in map(_description, get_args(kind)) if text), "")
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -102,6 +101,7 @@ async def open_process(settings: Settings, *, write: bool) -> AsyncIterator[Proc
                 embedder=embedder,
                 settings=settings.ingest,
                 maintenance_s=settings.store.maintenance_s,
+                index_folder=partial(index_folder, folder),
                 clock=clock,
             )
         )
@@ -114,12 +114,23 @@ async def open_process(settings: Settings, *, write: bool) -> AsyncIterator[Proc
 @asynccontextmanager
 async def _background(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
     """Run a coroutine beside the block; its failure ends the block, the block's end cancels it."""
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(work)
-        try:
-            yield
-        finally:
-            task.cancel()
+    try:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(work)
+            try:
+                yield
+            finally:
+                task.cancel()
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from None
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error of a group: callers tell errors apart by class, not by nesting."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 async def _follow(reading: Reading, thread: BlockingPool) -> None:
@@ -165,8 +176,3 @@ def _fingerprint(reader: StoreReader, kb: str) -> str | None:
     except NotFound:
         return None
     return None if state is None or state.reembedding else state.spec.fingerprint
-
-
-def forget_index(folder: Path, kb: str) -> None:
-    """Remove the index files of a dropped kb; blocking."""
-    shutil.rmtree(index_folder(folder, kb), ignore_errors=True)

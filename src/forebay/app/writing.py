@@ -38,6 +38,7 @@ class WritingParts(msgspec.Struct, frozen=True):
     embedder: Embedder | None
     settings: IngestSettings
     maintenance_s: float
+    index_folder: Callable[[str], Path]
     clock: Clock
 
 
@@ -185,7 +186,7 @@ class Writing:
 
         def work() -> None:
             self._parts.writer.drop(kb)
-            self._parts.indexes.drop(kb)
+            self._parts.indexes.forget(kb, self._parts.index_folder(kb))
 
         await self._parts.thread.run(work)
 
@@ -207,10 +208,9 @@ class Writing:
 
     async def restore(self, file: Path, name: str | None) -> KbInfo:
         """Import an export as one version."""
-        from forebay.store.backup import import_kb
 
         def work() -> KbInfo:
-            info = import_kb(self._parts.writer, file, name)
+            info = self._parts.writer.import_kb(file, name)
             self._parts.indexes.refresh(info.name)
             return info
 

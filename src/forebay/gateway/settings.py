@@ -141,12 +141,13 @@ class PlanSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     priority_ceiling: Annotated[
         Priority, msgspec.Meta(description="No request of the tenant goes above it.")
     ] = "high"
-    tokens_per_minute: Annotated[
-        int | None, msgspec.Meta(ge=1, description="Token quota; unset: none.")
-    ] = None
-    max_in_flight: Annotated[
-        int | None, msgspec.Meta(ge=1, description="Requests at once; unset: the server's bound.")
-    ] = None
+    tokens_per_minute: (
+        Annotated[int, msgspec.Meta(ge=1, description="Token quota; unset: none.")] | None
+    ) = None
+    max_in_flight: (
+        Annotated[int, msgspec.Meta(ge=1, description="Requests at once; unset: the server's.")]
+        | None
+    ) = None
 
 
 class TenantSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
