@@ -11,6 +11,7 @@ from forebay.kernel.documents import ChunkDraft, Extracted
 
 LENGTH = struct.Struct("<I")
 CHUNKS_PER_FRAME = 500
+CHARACTERS_PER_FRAME = 500_000
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -51,9 +52,16 @@ class Span(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Document(msgspec.Struct, frozen=True, array_like=True, tag="d"):
-    """The text of the file in hand."""
+    """The file in hand; a long text follows in ``parts`` frames of its own."""
 
     extracted: Extracted
+    parts: int
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True, tag="p"):
+    """A piece of a long text, short enough to decode without holding up the event loop."""
+
+    text: str
 
 
 class Spans(msgspec.Struct, frozen=True, array_like=True, tag="s"):
@@ -71,7 +79,17 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     exits: bool = False
 
 
-Reply = Document | Spans | Refused
+Reply = Document | Part | Spans | Refused
+
+
+def document_of(extracted: Extracted) -> list[Document | Part]:
+    """The frames of a text, without its blocks: they have done their work in the chunker."""
+    text = extracted.text
+    if len(text) <= CHARACTERS_PER_FRAME:
+        return [Document(msgspec.structs.replace(extracted, blocks=()), 0)]
+    starts = range(0, len(text), CHARACTERS_PER_FRAME)
+    parts = [Part(text[start : start + CHARACTERS_PER_FRAME]) for start in starts]
+    return [Document(msgspec.structs.replace(extracted, text="", blocks=()), len(parts)), *parts]
 
 
 def spans_of(chunks: tuple[ChunkDraft, ...]) -> list[Spans]:

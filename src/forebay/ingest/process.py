@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 
-from forebay.ingest.frames import LENGTH, Document, Refused, Reply, Setup, Spans, chunks_of
+from forebay.ingest.frames import LENGTH, Document, Part, Refused, Reply, Setup, Spans, chunks_of
 from forebay.kernel.documents import ChunkDraft, Extracted
 from forebay.kernel.errors import UnsupportedDocument
 
 _BUFFER_BYTES = 1 << 20
+_WRITE_BYTES = 1 << 18
 _MAX_FRAME_BYTES = 1 << 30
 _DECODER: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 _EXIT_S = 5.0
@@ -84,8 +85,10 @@ class Worker:
         assert stdin is not None
         try:
             stdin.write(LENGTH.pack(len(data)))
-            stdin.write(data)
-            await stdin.drain()
+            view = memoryview(data)
+            for start in range(0, len(view), _WRITE_BYTES):
+                stdin.write(view[start : start + _WRITE_BYTES])
+                await stdin.drain()
         except (ConnectionError, RuntimeError) as error:
             raise WorkerDied(cpu=await self._died_of_cpu()) from error
 
@@ -96,16 +99,26 @@ class Worker:
             self.exiting = first.exits
             return UnsupportedDocument(first.message, code=first.code)
         assert isinstance(first, Document)
-        text = first.extracted.text
+        extracted = first.extracted
+        if first.parts:
+            text = "".join([await self._part() for _ in range(first.parts)])
+            extracted = msgspec.structs.replace(extracted, text=text)
+        text = extracted.text
         chunks: list[ChunkDraft] = []
         while True:
             frame = await self._frame()
             assert isinstance(frame, Spans)
             chunks.extend(chunks_of(frame.spans, text, len(chunks)))
             if frame.last:
-                return first.extracted, tuple(chunks)
+                return extracted, tuple(chunks)
             # A whole answer may be buffered already: let others run between frames.
             await asyncio.sleep(0)
+
+    async def _part(self) -> str:
+        part = await self._frame()
+        assert isinstance(part, Part)
+        await asyncio.sleep(0)
+        return part.text
 
     async def _frame(self) -> Reply:
         stdout = self._process.stdout

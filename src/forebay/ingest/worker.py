@@ -12,7 +12,16 @@ from typing import BinaryIO
 import msgspec
 
 from forebay.ingest.chunker import StructureChunker
-from forebay.ingest.frames import LENGTH, Batch, Document, Refused, Reply, Setup, Task, spans_of
+from forebay.ingest.frames import (
+    LENGTH,
+    Batch,
+    Refused,
+    Reply,
+    Setup,
+    Task,
+    document_of,
+    spans_of,
+)
 from forebay.ingest.registry import parse
 from forebay.kernel.documents import ChunkDraft, Extracted
 from forebay.kernel.errors import UnsupportedDocument
@@ -119,9 +128,7 @@ def _run(task: Task, setup: Setup, chunker: Chunker) -> list[Reply]:
     # Parsers meet hostile input and raise what they like: any error is this file's own.
     except Exception:
         return [Refused("The document could not be read; it is damaged or unusual.", "damaged")]
-    # The blocks have done their work: they would only be copied between processes.
-    bare = msgspec.structs.replace(extracted, blocks=())
-    return [Document(bare), *spans_of(chunks)]
+    return [*document_of(extracted), *spans_of(chunks)]
 
 
 def _parse(task: Task, setup: Setup, chunker: Chunker) -> tuple[Extracted, tuple[ChunkDraft, ...]]:
