@@ -21,6 +21,8 @@ _CLAUSE = re.compile("[；;：:，,、。！？.!?|)）」』”]|\\s")
 _NEVER_BEFORE = re.compile(
     "[\u200c\u200d\ufe00-\ufe0f\U000e0100-\U000e01ef\U0001f3fb-\U0001f3ff\u1160-\u11ff]"
 )
+_GLUED = re.compile("[a-z]{3}[.!?][A-Z](?:[a-z ]|$)")
+_GLUED_CHARACTERS = 40
 _MAX_CLUSTER = 64
 
 
@@ -64,7 +66,7 @@ def _ends_sentence(text: str, start: int, match: re.Match[str], end: int) -> boo
     if text[match.start()] in _WIDE_END:
         return True
     if not text[stop].isspace():
-        return text[match.start()] == "…" or _is_wide(text[stop])
+        return text[match.start()] == "…" or _is_wide(text[stop]) or _glued(text, start, match)
     following = text[stop : min(stop + 16, end)].lstrip()
     if following and following[0].islower():
         return False
@@ -78,6 +80,14 @@ def _ends_sentence(text: str, start: int, match: re.Match[str], end: int) -> boo
         return False
     # "3. Next item": a bare number in front is a list marker, not a sentence.
     return not (word.isdigit() and before.start() == start)
+
+
+def _glued(text: str, start: int, match: re.Match[str]) -> bool:
+    """Whether a space was lost between two sentences: "…the end.The next…"."""
+    at = match.start()
+    if at - start < _GLUED_CHARACTERS or match.end() - at > 1:
+        return False
+    return text[at] in ".!?" and _GLUED.match(text, at - 3) is not None
 
 
 def _is_wide(char: str) -> bool:

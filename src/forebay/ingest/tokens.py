@@ -20,9 +20,10 @@ _RUNS = re.compile(
     "|([\uac00-\ud7a3]+)"  # 3 Hangul
     "|([\u3040-\u30ff\uff66-\uff9f]+)"  # 4 kana
     "|([\u00c0-\u052f]+)"  # 5 other European letters
-    "|([\u0590-\u06ff\u0900-\u0e7f]+)"  # 6 Hebrew, Arabic, Indic, Thai
+    "|([\u0590-\u06ff\u0900-\u0dff]+)"  # 6 Hebrew, Arabic, Indic
     "|([\ufb50-\ufdff\u3200-\u33ff]+)"  # 7 compatibility forms that unfold to several letters
-    "|(.)",  # 8 anything else, one by one
+    "|([\u0e00-\u0eff]+)"  # 8 Thai, Lao: no spaces between words
+    "|(.)",  # 9 anything else, one by one
     re.DOTALL,
 )
 # Tokens per run and per character of each group above; fitted by least squares over chunks of the
@@ -36,8 +37,11 @@ _RATES = (
     (0.6, 0.42),
     (0.6, 0.42),
     (0.0, 4.0),
+    (0.6, 0.6),
     (0.0, 1.2),
 )
+# A longer run of letters is no word: the tokenizer knows no piece of it beyond single letters.
+_WORD_CHARACTERS = 20
 _HAN_RUN, _HAN_CHARACTER = 0.7, 0.64
 # Beyond the scripts above a character is an emoji or rare: the tokenizer falls apart on it.
 _RARE_TOKENS = 2.0
@@ -69,15 +73,17 @@ def _estimate(word: str) -> float:
         return _letters(len(word))
     cost = 0.0
     for match in _RUNS.finditer(word):
-        group = match.lastindex or 8
+        group = match.lastindex or 9
         length = match.end() - match.start()
         if group == 1:
             cost += _letters(length)
-        elif group == 8 and match.group() > "\u3100":
+        elif group == 9 and match.group() > "\u3100":
             cost += _RARE_TOKENS
         else:
             run, character = _RATES[group]
             cost += run + character * length
+            if group in (5, 6) and length > _WORD_CHARACTERS:
+                cost += (1.0 - character) * (length - _WORD_CHARACTERS)
     return cost
 
 

@@ -75,6 +75,11 @@ def test_english_sentences() -> None:
     ]
 
 
+def test_a_lost_space_between_sentences() -> None:
+    text = "The first sentence of an abstract ends here.The next one follows. See os.Path there."
+    assert len(sentences(text)) == 3
+
+
 def test_chinese_sentences() -> None:
     text = "第一条规定。“可以吗？”他问。版本3.5已发布！下一句没有空格"
     assert sentences(text) == [
