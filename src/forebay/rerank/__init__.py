@@ -1,1 +1,5 @@
-"""Rerankers: the second look at what retrieval found."""
+"""Rerankers: what orders candidates against a query."""
+
+from forebay.rerank.similarity import SimilarityReranker, SimilaritySettings
+
+__all__ = ["SimilarityReranker", "SimilaritySettings"]

@@ -1,0 +1,101 @@
+"""A reranker without a model of its own: meaning by the embedder, words by overlap."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+import numpy as np
+
+from forebay.kernel.context import RequestContext
+from forebay.kernel.documents import Vectors
+from forebay.kernel.errors import DeadlineExceeded, InvalidRequest, Unavailable
+from forebay.kernel.stages import Embedder
+
+_WORD = re.compile(r"[0-9a-z]+|[\u3400-\u9fff\uf900-\ufaff]+")
+
+
+class SimilaritySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How cosines become relevances.
+
+    e5 cosines are crowded near 0.8, so they are spread by a logistic curve around ``middle``.
+    """
+
+    middle: Annotated[
+        float, msgspec.Meta(ge=-1, le=1, description="Cosine that counts as relevance one half.")
+    ] = 0.84
+    width: Annotated[
+        float, msgspec.Meta(gt=0, description="Cosine distance over which relevance moves by e.")
+    ] = 0.02
+    words_share: Annotated[
+        float, msgspec.Meta(ge=0, le=1, description="Weight of word overlap beside the cosine.")
+    ] = 0.3
+    max_documents: Annotated[
+        int, msgspec.Meta(ge=1, description="Texts in one request at most.")
+    ] = 1000
+
+
+class SimilarityReranker:
+    """``Reranker`` over any embedder; relevances are comparable between requests."""
+
+    def __init__(self, embedder: Embedder, settings: SimilaritySettings) -> None:
+        self._embedder = embedder
+        self._settings = settings
+
+    async def rerank(
+        self, ctx: RequestContext, query: str, texts: Sequence[str]
+    ) -> Sequence[float]:
+        """Return one relevance in 0..1 per text, in the order given."""
+        if len(texts) > self._settings.max_documents:
+            raise InvalidRequest(
+                f"at most {self._settings.max_documents} documents can be reranked at once.",
+                param="documents",
+            )
+        if not texts:
+            return ()
+        with ctx.stage("rerank"):
+            try:
+                async with asyncio.timeout(ctx.deadline.remaining()):
+                    question = await self._embedder.embed([query], kind="query")
+                    passages = await self._embedder.embed(texts, kind="passage")
+            except TimeoutError:
+                raise DeadlineExceeded("the deadline passed during reranking.") from None
+        if question.dimensions != passages.dimensions:
+            raise Unavailable("the embedder changed while reranking; try again.")
+        cosines = _cosines(question, passages)
+        wanted = terms(query)
+        return [
+            self._relevance(cosine, _coverage(wanted, text))
+            for cosine, text in zip(cosines, texts, strict=True)
+        ]
+
+    def _relevance(self, cosine: float, coverage: float) -> float:
+        settings = self._settings
+        meaning = 1 / (1 + math.exp(-(cosine - settings.middle) / settings.width))
+        return (1 - settings.words_share) * meaning + settings.words_share * coverage
+
+
+def terms(text: str) -> frozenset[str]:
+    """Words of a text: Latin words and numbers whole, Han text as pairs of characters."""
+    found: set[str] = set()
+    for run in _WORD.findall(unicodedata.normalize("NFKC", text).lower()):
+        if run.isascii() or len(run) == 1:
+            found.add(run)
+        else:
+            found.update(run[i : i + 2] for i in range(len(run) - 1))
+    return frozenset(found)
+
+
+def _coverage(wanted: frozenset[str], text: str) -> float:
+    return len(wanted & terms(text)) / len(wanted) if wanted else 0.0
+
+
+def _cosines(question: Vectors, passages: Vectors) -> list[float]:
+    query = np.frombuffer(question.data, "<f4")
+    rows = np.frombuffer(passages.data, "<f4").reshape(-1, question.dimensions)
+    return [float(cosine) for cosine in rows @ query]
