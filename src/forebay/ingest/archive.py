@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from typing import TYPE_CHECKING
 
 from forebay.ingest.settings import IngestLimits
@@ -15,7 +16,14 @@ if TYPE_CHECKING:
 _SMALL_BYTES = 1_000_000
 _ENCRYPTED_FLAG = 0x1
 # What zipfile and the decompressors raise for damaged input.
-ZIP_ERRORS = (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, OSError)
+ZIP_ERRORS = (
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    OSError,
+)
 
 
 def open_archive(data: bytes, limits: IngestLimits) -> zipfile.ZipFile:

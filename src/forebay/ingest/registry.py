@@ -7,7 +7,7 @@ import re
 import zipfile
 from types import ModuleType
 
-from forebay.ingest.archive import encrypted, open_archive
+from forebay.ingest.archive import ZIP_ERRORS, damaged, encrypted, open_archive
 from forebay.ingest.formats.plain import CODE_EXTENSIONS
 from forebay.ingest.settings import IngestLimits
 from forebay.ingest.source import Source
@@ -108,7 +108,13 @@ def parse(
     chosen = _choose(Source(data, name, ""), media_type, limits)
     module, kind, _ = _FORMATS[chosen]
     source = Source(data, name, kind, charset)
-    parsed = _load(module).parse(source, limits)
+    try:
+        parsed = _load(module).parse(source, limits)
+    except (UnsupportedDocument, MemoryError):
+        raise
+    # The libraries meet damaged input with whatever error comes first: here it becomes one.
+    except Exception as error:
+        raise damaged("content") from error
     assert isinstance(parsed, Extracted)
     return parsed
 
@@ -169,7 +175,10 @@ def _choose_zip(source: Source, limits: IngestLimits) -> str:
         ):
             if part in names or (part[-1] == "/" and any(n.startswith(part) for n in names)):
                 return key
-        kind = _mimetype(archive, names)
+        try:
+            kind = _mimetype(archive, names)
+        except ZIP_ERRORS as error:
+            raise damaged("zip container") from error
     if kind.startswith("application/epub"):
         return "epub"
     if "opendocument" in kind:

@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from forebay.ingest.archive import damaged, open_archive, read_entry, safe_xml
+from forebay.ingest.archive import ZIP_ERRORS, damaged, open_archive, read_entry, safe_xml
 from forebay.ingest.settings import IngestLimits
 from forebay.ingest.source import Source
 from forebay.ingest.text import TextBuilder, squeeze, tidy
@@ -69,7 +69,14 @@ def _properties(data: bytes) -> tuple[str, str, str]:
         properties = docx.Document(io.BytesIO(data)).core_properties
         return properties.title or "", properties.author or "", properties.language or ""
     # A package without its optional parts is still readable by its main part alone.
-    except (KeyError, ValueError, AttributeError, PackageNotFoundError, etree.LxmlError, OSError):
+    except (
+        KeyError,
+        ValueError,
+        AttributeError,
+        PackageNotFoundError,
+        etree.LxmlError,
+        *ZIP_ERRORS,
+    ):
         return "", "", ""
 
 

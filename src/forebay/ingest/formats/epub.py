@@ -70,7 +70,11 @@ def _package_name(archive: zipfile.ZipFile) -> str:
 
 
 def _spine(package: etree._Element) -> list[str]:
-    items = {item.get("id"): item.get("href") for item in package.iter("{*}item")}
+    items = {
+        item.get("id"): item.get("href")
+        for item in package.iter("{*}item")
+        if "nav" not in (item.get("properties") or "").split()
+    }
     refs = [ref.get("idref") for ref in package.iter("{*}itemref")]
     pages = [href for href in (items.get(ref) for ref in refs) if href]
     return pages or [h for h in items.values() if h and h.endswith((".xhtml", ".html", ".htm"))]

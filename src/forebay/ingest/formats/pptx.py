@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from forebay.ingest.archive import damaged, open_archive
+from forebay.ingest.archive import ZIP_ERRORS, damaged, open_archive
 from forebay.ingest.formats.csv_table import add_rows
 from forebay.ingest.settings import IngestLimits
 from forebay.ingest.source import Source
@@ -33,7 +33,7 @@ def parse(source: Source, limits: IngestLimits) -> Extracted:
         show = pptx.Presentation(io.BytesIO(source.data))
         slides = list(show.slides)
         title = show.core_properties.title or ""
-    except (*_BROKEN, PythonPptxError, etree.LxmlError, OSError) as error:
+    except (*_BROKEN, *ZIP_ERRORS, PythonPptxError, etree.LxmlError) as error:
         raise damaged("presentation") from error
     for number, slide in enumerate(slides[: limits.max_pages], start=1):
         try:
