@@ -4,7 +4,8 @@ Each leg's score is first put on a scale of its own meaning: BM25 as the share o
 holding every query term without end would score, cosine as its way from this query's background
 to identity. Then score = w * words + (1 - w) * meaning. ``w`` is one number per query, so the
 fused score is monotone in each leg. It vanishes where words cannot decide (terms the index does
-not know: a Chinese question on English documents) and is lower where the legs agree. Equal-weight rank fusion halves accuracy on paraphrases, and no single weight suits every corpus.
+not know: a Chinese question on English documents) and is lower where the legs agree.
+Equal-weight rank fusion halves accuracy on paraphrases, and no single weight suits every corpus.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ can be seen in a score.
 from __future__ import annotations
 
 import shutil
-import struct
-import zlib
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +19,7 @@ import tantivy
 from forebay.kernel.documents import ChunkRow
 from forebay.kernel.errors import Gone
 from forebay.kernel.stages import IndexFeed
+from forebay.retrieval.counts import CountsCache, pack_counts
 from forebay.retrieval.files import read_struct, sync_folder, write_struct
 from forebay.retrieval.keys import row_keys
 from forebay.retrieval.lexical_search import LexicalView
@@ -71,6 +70,7 @@ class LexicalIndex:
         self._folder = folder
         self._settings = settings
         self._analyzer = analyzer
+        self._counts = CountsCache(settings.counts_cache_bytes)
         self._schema = build_schema()
         self._format = format_tag(settings)
         self._writable = writable
@@ -96,7 +96,12 @@ class LexicalIndex:
         return self._folder / f"lexical-{generation:06d}"
 
     def _empty_view(self) -> LexicalView:
-        return LexicalView(None, self._schema, self._settings, self._analyzer)
+        return self._view_of(None, self._schema)
+
+    def _view_of(self, searcher: tantivy.Searcher | None, schema: tantivy.Schema) -> LexicalView:
+        return LexicalView(
+            searcher, schema, self._settings, analyzer=self._analyzer, counts=self._counts
+        )
 
     def _open(self, applied: Applied) -> bool:
         """Open what ``applied`` names; False when it is of another format or damaged."""
@@ -105,7 +110,7 @@ class LexicalIndex:
         try:
             index = tantivy.Index.open(str(self._generation_folder(applied.generation)))
             index.config_reader("manual")
-            view = LexicalView(index.searcher(), index.schema, self._settings, self._analyzer)
+            view = self._view_of(index.searcher(), index.schema)
         # tantivy reports a missing, torn or foreign directory with half a dozen error types
         # (ValueError, OSError and panics among them); each means the same: build it again.
         except (Exception, BaseException) as error:
@@ -215,7 +220,7 @@ class LexicalIndex:
 
     def _new_view(self) -> LexicalView:
         assert self._index is not None
-        return LexicalView(self._index.searcher(), self._schema, self._settings, self._analyzer)
+        return self._view_of(self._index.searcher(), self._schema)
 
     def close(self) -> None:
         """Give up the writer; what was published stays."""
@@ -223,16 +228,6 @@ class LexicalIndex:
         if writer is not None:
             writer.wait_merging_threads()
         self._index = None
-
-
-def pack_counts(terms: Sequence[str]) -> bytes:
-    """Pack term counts: n little-endian uint32 term hashes, then n uint8 counts (at most 255)."""
-    cache: dict[str, int] = {}
-    for term in terms:
-        cache[term] = cache.get(term, 0) + 1
-    hashes = [zlib.crc32(term.encode("utf-8", "surrogatepass")) for term in cache]
-    counts = bytes(min(count, 255) for count in cache.values())
-    return struct.pack(f"<{len(hashes)}I", *hashes) + counts
 
 
 def _row_batches(

@@ -6,7 +6,6 @@ idf(t) = ln(1 + (N - df + 0.5) / (df + 0.5)); N, df and avg count living chunks 
 
 from __future__ import annotations
 
-import zlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import tantivy
 
+from forebay.retrieval.counts import CountsCache, term_frequencies
 from forebay.retrieval.keys import ALIVE
 from forebay.retrieval.settings import LexicalSettings
 from forebay.retrieval.terms import Analyzer
@@ -27,6 +27,8 @@ Ids = npt.NDArray[np.int64]
 
 _FREQUENCIES_MAX = 20_000
 _ALLOWED_SETS_MAX = 32
+_FEW = 256
+"""Up to this many ids, single term queries are faster than the engine's set query."""
 
 
 class LexicalQuery(msgspec.Struct, frozen=True):
@@ -62,12 +64,15 @@ class LexicalView:
         searcher: tantivy.Searcher | None,
         schema: tantivy.Schema,
         settings: LexicalSettings,
+        *,
         analyzer: Analyzer,
+        counts: CountsCache,
     ) -> None:
         self._searcher = searcher
         self._schema = schema
         self._settings = settings
         self._analyzer = analyzer
+        self._counts = counts
         self._lock = Lock()
         self._frequencies: dict[str, int] = {}
         self._allowed: OrderedDict[Demands, Ids] = OrderedDict()
@@ -136,7 +141,7 @@ class LexicalView:
         """Return the best ``limit`` chunks that meet ``demands``, by BM25."""
         if self._searcher is None or not query.terms:
             return NO_HITS
-        proposals = max(2 * limit, self._settings.candidates)
+        proposals = limit + max(self._settings.spare_candidates, limit // 4)
         clauses = [(tantivy.Occur.Must, self._any_term(query))]
         clauses += [(tantivy.Occur.Must, self._demand(keys)) for keys in demands]
         hits = self._score(self._find(clauses, proposals), query)
@@ -146,11 +151,10 @@ class LexicalView:
         """Return exact scores of those ``chunk_ids`` that hold at least one term."""
         if self._searcher is None or not query.terms or not chunk_ids:
             return NO_HITS
-        clauses = [
-            (tantivy.Occur.Must, self._any_term(query)),
-            (tantivy.Occur.Must, self._among(chunk_ids)),
-        ]
-        return self._score(self._find(clauses, len(chunk_ids)), query)
+        clauses = [(tantivy.Occur.Must, self._among(chunk_ids))]
+        hits = self._score(self._find(clauses, len(chunk_ids)), query)
+        held = hits.scores > 0.0
+        return LexicalHits(hits.ids[held], hits.scores[held], hits.coverage[held])
 
     def allowed(self, demands: Demands) -> Ids:
         """Return the ids of all chunks that meet ``demands``, ascending; kept per view."""
@@ -232,7 +236,12 @@ class LexicalView:
         return tantivy.Query.const_score_query(query, 0.0)
 
     def _among(self, chunk_ids: Sequence[int]) -> tantivy.Query:
-        query = tantivy.Query.term_set_query(self._schema, "chunk", [int(i) for i in chunk_ids])
+        if len(chunk_ids) <= _FEW:
+            each = [tantivy.Query.term_query(self._schema, "chunk", int(i)) for i in chunk_ids]
+            query = tantivy.Query.boolean_query([(tantivy.Occur.Should, one) for one in each])
+        else:
+            wanted = [int(i) for i in chunk_ids]
+            query = tantivy.Query.term_set_query(self._schema, "chunk", wanted)
         return tantivy.Query.const_score_query(query, 0.0)
 
     def _score(self, addresses: list[tantivy.DocAddress], query: LexicalQuery) -> LexicalHits:
@@ -241,9 +250,7 @@ class LexicalView:
         assert self._searcher is not None
         ids = np.asarray(self._searcher.fast_field_values("chunk", addresses), np.int64)
         lengths = np.asarray(self._searcher.fast_field_values("length", addresses), np.float64)
-        packed: list[Any] = [
-            self._searcher.doc(address).get_first("counts") for address in addresses
-        ]
+        packed = self._packed_counts(ids.tolist(), addresses)
         frequencies = term_frequencies(packed, query.terms)
         k1, b = self._settings.k1, self._settings.b
         norm = k1 * (1.0 - b + b * lengths / self._average)
@@ -253,26 +260,24 @@ class LexicalView:
         order = np.lexsort((ids, -scores))
         return LexicalHits(ids[order], scores[order], coverage[order])
 
+    def _packed_counts(
+        self, chunk_ids: Sequence[int], addresses: Sequence[tantivy.DocAddress]
+    ) -> list[bytes]:
+        assert self._searcher is not None
+        packed: list[bytes] = []
+        known = self._counts.get(chunk_ids)
+        for chunk_id, address, data in zip(chunk_ids, addresses, known, strict=True):
+            packed.append(self._read_counts(chunk_id, address) if data is None else data)
+        return packed
+
+    def _read_counts(self, chunk_id: int, address: tantivy.DocAddress) -> bytes:
+        assert self._searcher is not None
+        stored: Any = self._searcher.doc(address).get_first("counts")
+        data = bytes(stored)
+        self._counts.put(chunk_id, data)
+        return data
+
 
 def _count(searcher: tantivy.Searcher, query: tantivy.Query) -> int:
     found: Any = searcher.search(query, limit=1)
     return int(found.count)
-
-
-def term_frequencies(packed: Sequence[bytes], terms: Sequence[str]) -> Floats:
-    """Return a ``len(packed)`` x ``len(terms)`` matrix of counts from packed term counts."""
-    sizes = [len(data) // 5 for data in packed]
-    hashes = np.frombuffer(
-        b"".join(data[: 4 * size] for data, size in zip(packed, sizes, strict=True)), "<u4"
-    )
-    counts = np.frombuffer(
-        b"".join(data[4 * size :] for data, size in zip(packed, sizes, strict=True)), np.uint8
-    )
-    wanted = np.asarray([zlib.crc32(t.encode("utf-8", "surrogatepass")) for t in terms], "<u4")
-    order = np.argsort(wanted)
-    place = np.minimum(np.searchsorted(wanted, hashes, sorter=order), len(wanted) - 1)
-    found = wanted[order[place]] == hashes
-    rows = np.repeat(np.arange(len(packed)), sizes)[found]
-    matrix = np.zeros((len(packed), len(terms)))
-    np.add.at(matrix, (rows, order[place[found]]), counts[found])
-    return matrix

@@ -43,6 +43,8 @@ T = TypeVar("T")
 HYBRID = "vector+bm25"
 WORDS = "bm25"
 _ROWS_AT_ONCE = 64
+_SPARE = 20
+"""Candidates a leg hands over beyond the hits asked for, so that the other leg can lift them."""
 
 
 class _NoVectors(Exception):
@@ -126,7 +128,7 @@ class HybridRetriever:
         demands = filter_keys(request.filter, ctx.principal.groups)
         search = _Search(ctx, request, index.feed, snapshot, demands)
         query = await self._work(ctx, "query.parse", lambda: snapshot.lexical.parse(request.query))
-        limit = max(self._settings.candidates, request.top_k)
+        limit = max(self._settings.candidates, request.top_k + _SPARE)
         words = await self._work(
             ctx, "search.lexical", lambda: snapshot.lexical.search(query, demands, limit)
         )
@@ -153,7 +155,7 @@ class HybridRetriever:
                 with ctx.stage("embedding"):
                     found = await embedder.embed([search.request.query], kind="query")
                 query = decode(found.data, 1, found.dimensions)
-                limit = max(self._settings.candidates, search.request.top_k)
+                limit = max(self._settings.candidates, search.request.top_k + _SPARE)
                 return await self._work(
                     ctx, "search.vector", lambda: _search_vectors(search, query, words, limit)
                 )

@@ -26,10 +26,18 @@ class LexicalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = 2
     stemming: Annotated[bool, Meta(description="Find English words by their stems too.")] = True
-    candidates: Annotated[
+    spare_candidates: Annotated[
         int,
-        Meta(description="How many chunks the engine proposes for exact scoring.", ge=10, le=2000),
-    ] = 100
+        Meta(
+            description="Chunks the engine proposes beyond those wanted, for exact scoring.",
+            ge=0,
+            le=2000,
+        ),
+    ] = 16
+    counts_cache_bytes: Annotated[
+        int,
+        Meta(description="Memory for term counts of chunks that were scored lately.", ge=0),
+    ] = 16_000_000
     writer_heap_bytes: Annotated[
         int,
         Meta(description="Memory of the index writer before it flushes a segment.", ge=15_000_000),
@@ -77,13 +85,15 @@ class VectorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hnsw_rows_max: Annotated[
         int, Meta(description="Segments from this size on use IVF-PQ when kind is auto.", ge=1000)
     ] = 1_000_000
-    hnsw_m: Annotated[int, Meta(description="HNSW links per node (F3.5).", ge=4, le=64)] = 16
+    hnsw_m: Annotated[
+        int, Meta(description="HNSW links per node (F3.5: 16 to 64).", ge=4, le=64)
+    ] = 32
     hnsw_ef_construction: Annotated[
         int, Meta(description="HNSW build width (F0.4: at most 200).", ge=16, le=200)
-    ] = 80
+    ] = 120
     hnsw_ef_search: Annotated[
-        int, Meta(description="HNSW search width (F3.5: memory misses jump above 64).", ge=8)
-    ] = 64
+        int, Meta(description="HNSW search width (F3.5: cache misses grow above 64).", ge=8)
+    ] = 128
     ivfpq_lists: Annotated[int, Meta(description="IVF lists at most (F2.8).", ge=1)] = 4096
     ivfpq_parts: Annotated[int, Meta(description="PQ sub-vectors of 8 bits (F2.8).", ge=1)] = 32
     ivfpq_nprobe: Annotated[int, Meta(description="IVF lists probed (F2.8).", ge=1)] = 32
@@ -121,8 +131,8 @@ class RetrievalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         int, Meta(description="The most hits one search may ask for.", ge=1, le=1000)
     ] = 100
     candidates: Annotated[
-        int, Meta(description="Chunks each leg hands to fusion.", ge=10, le=1000)
-    ] = 50
+        int, Meta(description="Chunks each leg hands to fusion, at least.", ge=10, le=1000)
+    ] = 30
     vector_timeout_ms: Annotated[
         int,
         Meta(description="Embedding and vector search together; then words alone (F2.10).", ge=1),
