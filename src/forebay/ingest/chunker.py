@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from forebay.ingest.sentences import line_spans, natural_cut, safe_cut, sentence_spans
+from forebay.ingest.sentences import line_spans, natural_cut, sentence_spans, tail_cuts
 from forebay.ingest.settings import ChunkSettings
 from forebay.kernel.documents import Block, BlockKind, ChunkDraft, Extracted
 from forebay.kernel.stages import TokenCounter
@@ -230,16 +230,10 @@ class _Packer:
             return found, spent
         if not words or unit.kind == "code":
             return None
-        at = unit.end - 1
-        low = max(unit.start, unit.end - budget * _CHARACTERS_PER_TOKEN)
-        step = max(1, (unit.end - low) // 8)
-        for start in range(low, at, step):
-            cut = start
-            while cut < at and not (self._text[cut - 1].isspace() or _opens(self._text, cut)):
-                cut += 1
-            cut = safe_cut(self._text, unit.start, cut)
+        low = max(unit.start + 1, unit.end - budget * _CHARACTERS_PER_TOKEN)
+        for cut in tail_cuts(self._text, low, unit.end):
             tokens = self._counter.count(self._text[cut : unit.end])
-            if tokens <= budget and self._text[cut : unit.end].strip():
+            if tokens <= budget:
                 return cut, tokens
         return None
 
@@ -272,11 +266,6 @@ class _Packer:
         if stop >= end:
             return end
         return max(start + 1, natural_cut(self._text, start, stop))
-
-
-def _opens(text: str, at: int) -> bool:
-    """Whether a cut in front of ``at`` stands between words of a script without spaces."""
-    return "\u2e80" <= text[at] <= "\uffef" or "\u2e80" <= text[at - 1] <= "\uffef"
 
 
 def _trim(text: str, start: int, end: int) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 
 _CLOSERS = "\"'”’»」』）》】)\\]"
 _END = re.compile(
@@ -17,12 +18,13 @@ _ABBREVIATIONS = frozenset(
     "tue wed thu fri sat sun u.s u.k a.m p.m ph.d m.d b.a m.a gen col lt sgt capt rev hon gov sen "
     "rep pres ave blvd rd mt ft art para ref resp max min ca z.b bzw usw d.h nr bd".split()
 )
-_CLAUSE = re.compile("[；;：:，,、。！？.!?|)）」』”]|\\s")
+_CLAUSE = re.compile("[；：，、。！？）」』”]|[;:,.!?|)](?=\\s)|\\s")
 _NEVER_BEFORE = re.compile(
     "[\u200c\u200d\ufe00-\ufe0f\U000e0100-\U000e01ef\U0001f3fb-\U0001f3ff\u1160-\u11ff]"
 )
 _GLUED = re.compile("[a-z]{3}[.!?][A-Z](?:[a-z ]|$)")
 _GLUED_CHARACTERS = 40
+_WIDE_STEP = 4
 _MAX_CLUSTER = 64
 
 
@@ -145,3 +147,20 @@ def natural_cut(text: str, start: int, at: int) -> int:
         cut = best if best > word - 40 and best else word
         return safe_cut(text, start, cut)
     return safe_cut(text, start, at)
+
+
+def tail_cuts(text: str, low: int, end: int) -> Iterator[int]:
+    """Yield where a repetition of the end of ``text[:end]`` may begin, not before ``low``.
+
+    First after clauses, then after words or between wide characters; the longest tail first.
+    """
+    for match in _CLAUSE.finditer(text, low, end):
+        if match.end() < end and not match.group().isspace():
+            yield match.end() + (1 if text[match.end()].isspace() and match.end() + 1 < end else 0)
+    last = low
+    for at in range(low, end):
+        spaced = text[at - 1].isspace() and not text[at].isspace()
+        if spaced or (at - last >= _WIDE_STEP and _is_wide(text[at])):
+            last = at
+            if not _inside_cluster(text, 0, at):
+                yield at
