@@ -135,10 +135,17 @@ class _Packer:
             self._roll(unit)
 
     def _add_piece(self, piece: _Unit) -> None:
-        if self._units and piece.tokens > self._settings.max_tokens - self._tokens:
+        if self._units and self._joint_tokens(piece) > self._settings.max_tokens:
             self._roll(piece)
         else:
             self._append(piece)
+
+    def _joint_tokens(self, piece: _Unit) -> int:
+        """The open chunk's tokens with ``piece``; counted anew where a cut split a word."""
+        last = self._units[-1]
+        if piece.start != last.end:
+            return self._tokens + piece.tokens
+        return self._tokens - last.tokens + self._counter.count(self._text[last.start : piece.end])
 
     def _append(self, unit: _Unit) -> None:
         if not self._units:

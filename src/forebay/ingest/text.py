@@ -44,6 +44,7 @@ def tidy(text: str) -> str:
     return _MANY_NEWLINES.sub("\n\n", text).strip()
 
 
+_MAX_WARNINGS = 20
 # A national encoding tells Japanese written in Han characters alone from Chinese.
 _NATIONAL = {"cp932": "ja", "euc_jis_2004": "ja", "iso2022_jp_2": "ja", "shift_jis_2004": "ja"}
 
@@ -59,6 +60,7 @@ class TextBuilder:
         self._length = 0
         self._tables = 0
         self._marks = 0
+        self._more_warnings = 0
         self.warnings: list[str] = []
 
     @property
@@ -77,9 +79,13 @@ class TextBuilder:
         return self._tables - 1
 
     def warn(self, sentence: str) -> None:
-        """Note a warning once."""
-        if sentence not in self.warnings:
+        """Note a warning once; after the first twenty only their number is kept."""
+        if sentence in self.warnings:
+            return
+        if len(self.warnings) < _MAX_WARNINGS:
             self.warnings.append(sentence)
+        else:
+            self._more_warnings += 1
 
     def add(
         self,
@@ -135,6 +141,8 @@ class TextBuilder:
             raise UnsupportedDocument("The document is empty: it holds no text.", code="empty")
         if self._marks:
             self.warn(replacement_warning(self._marks))
+        if self._more_warnings:
+            self.warnings.append(f"There are {self._more_warnings} more warnings of this kind.")
         stated = primary_language((metadata or {}).get("language", ""))
         hint = language or _NATIONAL.get(encoding or "", "")
         text = "".join(self._parts)

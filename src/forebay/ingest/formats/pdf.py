@@ -19,6 +19,7 @@ _PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD
 _MAX_FAILED_PAGES = 50
 _REPEATED_PAGE_CHARACTERS = 60
 _LINE_NUMBERS = 5
+_NAMED_REPEATS = 3
 # Lines under this many characters are labels and cells rather than wrapped prose.
 _SHORT, _SHORT_WIDE = 30, 12
 _JUNK_TITLE = re.compile(
@@ -68,14 +69,21 @@ def _read(document: Any, source: Source, limits: IngestLimits) -> Extracted:
         builder.warn(f"Page {_listed(scanned)} is scanned and has no text layer.")
     outline = _outline(document)
     seen: dict[str, int] = {}
+    repeated: list[tuple[int, int]] = []
     furniture = _furniture([page.text for _, page in pages])
     for number, page in pages:
         text = _normalised(page.text)
         twin = seen.setdefault(text, number) if len(text) > _REPEATED_PAGE_CHARACTERS else number
         if twin != number:
-            builder.warn(f"Page {number} repeats page {twin} and was left out.")
+            repeated.append((number, twin))
             continue
         _add_page(builder, text, number, outline, furniture)
+    if len(repeated) > _NAMED_REPEATS:
+        numbers = _listed([number for number, _ in repeated])
+        builder.warn(f"Page {numbers} repeat earlier pages and were left out.")
+    else:
+        for number, twin in repeated:
+            builder.warn(f"Page {number} repeats page {twin} and was left out.")
     title = _metadata(document, "Title")
     if not title or _JUNK_TITLE.search(title):
         title = source.stem
