@@ -99,8 +99,17 @@ class DocumentChanges:
             if stored.head[2] == draft.title:
                 kept = self._vectors_by_content(stored)
             self._delete(stored)
-        self._insert(draft, head, kept)
+        vectors = [kept.get(_content(chunk)) for chunk in draft.chunks] if kept else None
+        self._insert(draft, head, vectors, self._now)
         self.outcomes.append((draft.document_id, "replaced" if stored else "indexed"))
+
+    def restore(
+        self, draft: DocumentDraft, vectors: Sequence[bytes | None], updated_at: float
+    ) -> None:
+        """Add a document of a backup with the stored vectors of its chunks."""
+        if self._find(draft.document_id) is not None:
+            raise InvalidRequest("the backup holds a document twice.")
+        self._insert(draft, _head(draft), vectors, updated_at)
 
     def finish(self) -> None:
         """Write the counters and the new version of the kb."""
@@ -172,12 +181,13 @@ class DocumentChanges:
         self,
         draft: DocumentDraft,
         head: tuple[str, ...],
-        kept: dict[tuple[str, str, str], bytes],
+        vectors: Sequence[bytes | None] | None,
+        updated_at: float,
     ) -> None:
         execute = self._connection.execute
         count = len(draft.chunks)
         first = self._sequencer.take(count)
-        facts = (first, count, len(draft.text), self._now)
+        facts = (first, count, len(draft.text), updated_at)
         cursor = execute(
             _INSERT_DOCUMENT,
             (
@@ -193,30 +203,28 @@ class DocumentChanges:
         execute("INSERT INTO document_text VALUES (?, ?)", (document, pack_text(draft.text)))
         rows = [_chunk(first + at, document, chunk) for at, chunk in enumerate(draft.chunks)]
         self._connection.executemany(_INSERT_CHUNK, rows)
-        self._insert_vectors(rows, kept)
+        self._insert_vectors(first, vectors or [None] * count)
         self._documents += 1
         self._chunks += count
         self._characters += len(draft.text)
         self.changed = True
 
-    def _insert_vectors(
-        self,
-        rows: Sequence[tuple[int | str | None, ...]],
-        kept: dict[tuple[str, str, str], bytes],
-    ) -> None:
+    def _insert_vectors(self, first: int, vectors: Sequence[bytes | None]) -> None:
         kb = self._kb.id
-        lacking: list[tuple[int, int | str | None]] = []
-        carried: list[tuple[int | str | None, int, int, bytes]] = []
-        for row in rows:
-            data = kept.get((str(row[7]), str(row[8]), str(row[9]))) if kept else None
-            if data is None:
-                lacking.append((kb, row[0]))
-            else:
-                carried.append((row[0], kb, self._version, data))
+        lacking = [(kb, first + at) for at, data in enumerate(vectors) if data is None]
+        kept = [
+            (first + at, kb, self._version, data)
+            for at, data in enumerate(vectors)
+            if data is not None
+        ]
         self._connection.executemany("INSERT INTO pending VALUES (?, ?)", lacking)
-        self._connection.executemany("INSERT INTO embedding VALUES (?, ?, ?, ?)", carried)
+        self._connection.executemany("INSERT INTO embedding VALUES (?, ?, ?, ?)", kept)
         self._pending += len(lacking)
         self.awaiting = self.awaiting or bool(lacking)
+
+
+def _content(chunk: ChunkDraft) -> tuple[str, str, str]:
+    return pack_strings(chunk.heading_path), chunk.context, chunk.text
 
 
 def note_removal(connection: sqlite3.Connection) -> None:

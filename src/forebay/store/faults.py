@@ -36,7 +36,8 @@ def of_sqlite(error: sqlite3.Error) -> ForebayError:
     """The kernel's error for one of SQLite, decided by its result code."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) or sqlite3.SQLITE_ERROR
     primary = code & _PRIMARY
-    if primary == sqlite3.SQLITE_FULL:
+    # Growing the shared-memory file fails in its own way when the disk is full.
+    if primary == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE:
         return StoreFull(_FULL)
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreBusy("the store is locked by another process; try again shortly.")

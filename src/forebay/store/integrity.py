@@ -48,11 +48,12 @@ _RULES = {
         "WHERE kb.id IS NULL OR t.version > kb.version OR t.created >= t.version"
     ),
     "a kb's counters are wrong": (
-        "SELECT count(*) FROM kb WHERE name IS NOT NULL AND (documents <> (SELECT count(*) FROM document d "
-        "WHERE d.kb = kb.id) OR chunks <> (SELECT coalesce(sum(d.chunks), 0) FROM document d "
-        "WHERE d.kb = kb.id) OR characters <> (SELECT coalesce(sum(d.characters), 0) "
-        "FROM document d WHERE d.kb = kb.id) OR pending <> (SELECT count(*) FROM pending p "
-        "WHERE p.kb = kb.id))"
+        "SELECT count(*) FROM kb WHERE name IS NOT NULL AND ("
+        "documents <> (SELECT count(*) FROM document d WHERE d.kb = kb.id) "
+        "OR chunks <> (SELECT coalesce(sum(d.chunks), 0) FROM document d WHERE d.kb = kb.id) "
+        "OR characters <> "
+        "(SELECT coalesce(sum(d.characters), 0) FROM document d WHERE d.kb = kb.id) "
+        "OR pending <> (SELECT count(*) FROM pending p WHERE p.kb = kb.id))"
     ),
 }
 

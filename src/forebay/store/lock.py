@@ -29,11 +29,11 @@ class WriterLock:
 
     def acquire(self) -> None:
         """Take the lock now; ``StoreBusy`` when another writer holds it."""
-        try:
-            with translated():
+        with translated():
+            try:
                 self._lock.acquire(timeout=0)
-        except filelock.Timeout as error:
-            raise StoreBusy("another process is the writer of this store folder.") from error
+            except filelock.Timeout as error:
+                raise StoreBusy("another process is the writer of this store folder.") from error
 
     def release(self) -> None:
         """Give the lock back; safe to repeat."""

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from forebay.kernel.errors import StoreFull
 from forebay.store.changes import note_removal
 from forebay.store.faults import translated
 from forebay.store.settings import StoreSettings
@@ -122,6 +123,13 @@ class Upkeep:
 
         Readers in old snapshots are not waited for; the next upkeep tries again.
         """
+        try:
+            return self._checkpoint()
+        except StoreFull as error:  # it stays readable, and the next upkeep tries again
+            log.warning("the write-ahead log could not be emptied: %s", error.message)
+            return False
+
+    def _checkpoint(self) -> bool:
         with translated(), closing(self._store.open_second()) as second:
             # The bulk is copied beside commits; what they add meanwhile is little.
             second.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()

@@ -12,6 +12,7 @@ import msgspec
 from forebay.kernel.documents import ChangeSet, ChunkRow, DocumentInfo, KbInfo, Vectors
 from forebay.kernel.errors import Gone, NotFound, ReembedNeeded, Unavailable
 from forebay.kernel.stages import EmbedderSpec
+from forebay.store.backup import write_backup
 from forebay.store.codec import unpack_mapping, unpack_text, unpack_vectors
 from forebay.store.database import ReaderPool, open_reader
 from forebay.store.faults import translated
@@ -81,6 +82,14 @@ class StoreReader:
         """
         with self._pool.snapshot() as connection:
             return problems(connection, deep=deep)
+
+    def export_kb(self, kb: str, path: Path) -> None:
+        """Write a backup of the kb as one file, whole or not at all; an old one is replaced.
+
+        It is one committed state, read beside everything else in bounded memory.
+        """
+        with self._pool.snapshot() as connection:
+            write_backup(connection, get_kb(connection, kb), path)
 
     # Knowledge bases and documents
 

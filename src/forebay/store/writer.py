@@ -20,6 +20,7 @@ from forebay.kernel.errors import (
     StoreError,
 )
 from forebay.kernel.stages import EmbedderSpec
+from forebay.store.backup import open_backup
 from forebay.store.changes import DocumentChanges, Sequencer, note_removal
 from forebay.store.codec import pack_vectors
 from forebay.store.database import open_writer
@@ -162,6 +163,35 @@ class StoreWriter:
             connection.execute("UPDATE kb SET name = NULL WHERE id = ?", (row.id,))
         purge_dropped(self)
 
+    def import_kb(self, path: Path, name: str | None = None) -> KbInfo:
+        """Restore a backup as a new kb, under its own name or ``name``; one version.
+
+        Chunks get new ids. ``Conflict`` when the kb exists, ``InvalidRequest`` when the file is
+        damaged, cut, of a newer format or no backup; then nothing is left of it.
+        """
+        with open_backup(path) as backup, self.transaction() as connection:
+            target = name or backup.manifest.kb
+            if find_kb(connection, target) is not None:
+                raise Conflict(f"there is a knowledge base {target!r} already.", param="kb")
+            row = self._create(connection, target)
+            changes = DocumentChanges(connection, row, self._sequencer, self._clock.now())
+            for document in backup.documents():
+                changes.restore(document.draft, document.vectors, document.updated_at)
+            if changes.changed:
+                changes.finish()
+            spec = backup.manifest.embedder
+            if spec is not None:
+                self._set_embedder(connection, row, spec)
+            connection.execute(
+                "UPDATE kb SET created_at = ?, reembed_below = ? WHERE id = ?",
+                (
+                    backup.manifest.created_at,
+                    self._sequencer.mark if backup.manifest.reembedding else 0,
+                    row.id,
+                ),
+            )
+            return get_kb(connection, target).info()
+
     # Documents
 
     def commit(
@@ -201,7 +231,8 @@ class StoreWriter:
         """Make ``spec`` the kb's embedder; return the version.
 
         Nothing happens when it is already. Else the old vectors go (one version), every chunk is
-        pending again, and ``check_embedder`` raises for everybody until the last of these chunks has its vector.
+        pending again, and ``check_embedder`` raises for everybody until the last of these chunks
+        has its vector.
         """
         with self.transaction() as connection:
             row = get_kb(connection, kb)

@@ -160,5 +160,3 @@ TestRecordMachine.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-
-
