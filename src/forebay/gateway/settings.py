@@ -44,6 +44,9 @@ class ConnectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     body_timeout_s: Annotated[
         float, msgspec.Meta(gt=0, description="A request's body must be whole within this.")
     ] = 60.0
+    write_timeout_s: Annotated[
+        float, msgspec.Meta(gt=0, description="A client that reads nothing this long is dropped.")
+    ] = 30.0
     max_header_bytes: Annotated[
         int, msgspec.Meta(ge=1024, description="Request line and headers together.")
     ] = 65_536

@@ -1,0 +1,284 @@
+"""The ASGI application: every request's way in and out.
+
+Order at the door, cheapest first: route, origin, drain and in-flight bound, key, rights; then
+the body within its bounds; then the handler under its deadline with an eye on the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from contextlib import AsyncExitStack
+from typing import Any
+
+from forebay.gateway.errors import ClientGone, Failure, ShuttingDown, error_json, failure
+from forebay.gateway.exchange import Exchange, Scope
+from forebay.gateway.identity import Identity
+from forebay.gateway.parts import GatewayParts
+from forebay.gateway.peers import PeerRules
+from forebay.gateway.routes import RouteSpec, RouteTable
+from forebay.gateway.watching import DisconnectWatch
+from forebay.kernel.clock import Deadline
+from forebay.kernel.context import Principal, RequestContext
+from forebay.kernel.errors import (
+    ForebayError,
+    InvalidRequest,
+    Overloaded,
+    PermissionDenied,
+)
+from forebay.telemetry.report import RequestReport
+from forebay.wire.chat import StreamError
+from forebay.wire.encoding import encode_json
+from forebay.wire.sse import encode_data
+
+log = logging.getLogger("forebay.gateway")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}.*")
+_LAST_WORDS_S = 1.0
+_UNCOUNTED = frozenset({"healthz", "readyz", "metrics", "openapi"})
+
+
+class Running:
+    """One request in flight, and why it was ended early if it was."""
+
+    __slots__ = ("reason", "scope")
+
+    def __init__(self) -> None:
+        self.scope: asyncio.Timeout | None = None
+        self.reason: ForebayError | None = None
+
+    def interrupt(self, reason: ForebayError) -> None:
+        """End the request's work now; its own code sees a cancellation."""
+        if self.reason is None:
+            self.reason = reason
+            if self.scope is not None and not self.scope.expired():
+                self.scope.reschedule(asyncio.get_running_loop().time())
+
+
+class GatewayApp:
+    """Serves the routes; also counts what is in flight, for bounds and for drain."""
+
+    def __init__(
+        self, parts: GatewayParts, routes: RouteTable, resources: AsyncExitStack | None = None
+    ) -> None:
+        self.parts = parts
+        self.routes = routes
+        self._resources = resources or AsyncExitStack()
+        settings = parts.settings
+        self._peers = PeerRules(
+            settings.trusted_proxies, settings.allowed_hosts, settings.cors.origins
+        )
+        self._running: set[Running] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.draining = False
+
+    @property
+    def identity(self) -> Identity:
+        """Who may ask; ``replace`` its table to reload keys."""
+        return self.parts.identity
+
+    @property
+    def in_flight(self) -> int:
+        """Requests being served now."""
+        return len(self._running)
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        """Serve one ASGI connection scope."""
+        if scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1000})
+
+    def begin_drain(self) -> None:
+        """Refuse what is new; what runs goes on."""
+        self.draining = True
+
+    async def wait_idle(self, timeout_s: float) -> bool:
+        """Wait until nothing is in flight; False when ``timeout_s`` passed first."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def interrupt_all(self, reason: ForebayError) -> None:
+        """End every request in flight with one error."""
+        for running in list(self._running):
+            running.interrupt(reason)
+
+    async def _lifespan(self, receive: Any, send: Any) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self._resources.aclose()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _http(self, scope: Scope, receive: Any, send: Any) -> None:
+        arrived_at = self.parts.clock.now()
+        x = Exchange(scope, receive, send, "")
+        sent = x.headers.get("x-request-id", "")
+        x.request_id = sent if _REQUEST_ID.fullmatch(sent) else f"req-{self.parts.new_id()}"
+        running = Running()
+        route, failed = "none", None
+        try:
+            spec, x.path_params = self.routes.find(x.method, x.path)
+            route = spec.name
+            if spec.access == "open":
+                await self._drop_body(x)
+                await spec.handler(x)
+            else:
+                self._check_origin(x)
+                if spec.access != "figures":
+                    self._admit(running)
+                await self._serve(x, spec, running)
+        except asyncio.CancelledError:
+            # The server itself ends the task: nothing can be said any more, only noted.
+            failed = failure(ShuttingDown("the server is stopping."), x.request_id)
+            raise
+        except Exception as error:  # the boundary: every failure becomes a status or a last event
+            failed = self._failure(error, x)
+            await self._say(x, failed)
+        finally:
+            self._leave(running)
+            if route not in _UNCOUNTED:
+                self._report(x, route, arrived_at, failed)
+
+    def _check_origin(self, x: Exchange) -> None:
+        x.peer = self._peers.peer(x.scope.get("client"), x.headers)
+        if self.parts.identity.table.keyless:
+            self._peers.check_keyless(x.method, x.headers)
+
+    def _admit(self, running: Running) -> None:
+        settings = self.parts.settings
+        if self.draining:
+            self.parts.metrics.shed("draining")
+            raise ShuttingDown("this server is shutting down.", retry_after_s=1.0)
+        if len(self._running) >= settings.max_in_flight:
+            self.parts.metrics.shed("in_flight")
+            raise Overloaded("this server has all the requests it can serve.", retry_after_s=1.0)
+        self._running.add(running)
+        self._idle.clear()
+
+    def _leave(self, running: Running) -> None:
+        self._running.discard(running)
+        if not self._running:
+            self._idle.set()
+
+    async def _serve(self, x: Exchange, spec: RouteSpec, running: Running) -> None:
+        ctx = x.ctx = self._context(x, spec)
+        settings = self.parts.settings
+        limit = settings.max_upload_bytes if spec.raw_body else settings.max_body_bytes
+        try:
+            async with asyncio.timeout(ctx.deadline.remaining()) as scope:
+                running.scope = scope
+                await x.read_body(limit, settings.connections.body_timeout_s)
+                gone = ClientGone("the client closed the connection.")
+                async with DisconnectWatch(x.receive, lambda: running.interrupt(gone)):
+                    if running.reason is not None:
+                        raise running.reason
+                    await spec.handler(x)
+        except TimeoutError:
+            if running.reason is not None and not x.ended:
+                raise running.reason from None
+            if not x.ended:
+                raise
+
+    def _context(self, x: Exchange, spec: RouteSpec) -> RequestContext:
+        principal = self._authorised(x, spec)
+        traceparent = x.headers.get("traceparent", "")
+        return RequestContext(
+            request_id=x.request_id,
+            principal=principal,
+            deadline=Deadline.after(self._allowed_s(x, spec), self.parts.clock),
+            clock=self.parts.clock,
+            traceparent=traceparent if _TRACEPARENT.fullmatch(traceparent) else None,
+            no_cache=x.headers.get("x-forebay-no-cache", "").lower() in ("1", "true", "yes"),
+        )
+
+    def _authorised(self, x: Exchange, spec: RouteSpec) -> Principal:
+        table = self.parts.identity.table
+        if spec.access == "figures" and x.peer.local and "authorization" not in x.headers:
+            # A scraper on this machine needs no key.
+            return Principal()
+        principal = self.parts.identity.authenticate(x.headers)
+        if spec.access in ("change", "figures") and not (principal.admin or table.keyless):
+            raise PermissionDenied("this needs an admin key.", code="admin_key_needed")
+        return principal
+
+    def _allowed_s(self, x: Exchange, spec: RouteSpec) -> float:
+        deadlines = self.parts.settings.deadlines
+        default_ms = {
+            "answer": deadlines.answer_ms,
+            "search": deadlines.search_ms,
+            "change": deadlines.change_ms,
+        }[spec.effort]
+        text = x.headers.get("x-forebay-deadline-ms")
+        if text is None:
+            return default_ms / 1000
+        if not (text.isascii() and text.isdigit() and 0 < len(text) <= 12 and int(text) > 0):
+            raise InvalidRequest(
+                "x-forebay-deadline-ms is a whole number of milliseconds above zero.",
+                param="x-forebay-deadline-ms",
+            )
+        return min(int(text), deadlines.max_ms) / 1000
+
+    async def _drop_body(self, x: Exchange) -> None:
+        """A body nobody asked for must not spoil the connection for the next request."""
+        if x.headers.get("content-length", "0") != "0" or "transfer-encoding" in x.headers:
+            settings = self.parts.settings
+            await x.read_body(settings.max_body_bytes, settings.connections.body_timeout_s)
+
+    def _failure(self, error: BaseException, x: Exchange) -> Failure:
+        failed = failure(error, x.request_id)
+        if failed.unexpected:
+            log.error("request %s failed", x.request_id, exc_info=error)
+        return failed
+
+    async def _say(self, x: Exchange, failed: Failure) -> None:
+        """Tell the client, in whichever way is still open; a client that does not read: not."""
+        if failed.outcome == "cancelled" or x.ended:
+            return
+        try:
+            async with asyncio.timeout(_LAST_WORDS_S):
+                if not x.started:
+                    await x.reply(
+                        error_json(failed.detail), status=failed.status, headers=failed.headers
+                    )
+                elif x.streaming:
+                    event = encode_data(encode_json(StreamError(failed.detail)))
+                    await x.finish(x.unsent() + event)
+        except TimeoutError:
+            log.info("request %s: the client does not read its error", x.request_id)
+
+    def _report(self, x: Exchange, route: str, arrived_at: float, failed: Failure | None) -> None:
+        now = self.parts.clock.now()
+        usage = x.usage
+        report = RequestReport(
+            request_id=x.request_id,
+            method=x.method,
+            route=route,
+            status=x.status or (failed.status if failed else 499),
+            outcome=failed.outcome if failed else "ok",
+            ended_at=self.parts.wall_clock.now(),
+            duration_s=now - arrived_at,
+            client=x.peer.address,
+            ctx=x.ctx,
+            error_code=failed.detail.code if failed else None,
+            kb=x.kb,
+            model=x.model,
+            ttft_s=None if x.first_text_at is None else x.first_text_at - arrived_at,
+            prompt_tokens=usage.prompt_tokens if usage else 0,
+            completion_tokens=usage.completion_tokens if usage else 0,
+            streamed=x.streaming,
+        )
+        self.parts.metrics.finished(report)
+        for sink in self.parts.sinks:
+            sink.finished(report)

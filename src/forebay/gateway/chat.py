@@ -1,0 +1,170 @@
+"""POST /v1/chat/completions: a whole answer, or a stream of it."""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from forebay.gateway.chat_stream import ChunkWriter
+from forebay.gateway.directory import PREFIX, KbDirectory
+from forebay.gateway.exchange import Exchange, stage_headers
+from forebay.gateway.parts import GatewayParts
+from forebay.gateway.rendering import AnswerFrame, citation_body, forebay_body, usage_body
+from forebay.gateway.watching import ReadAhead, closing
+from forebay.kernel.errors import EngineError, InvalidRequest
+from forebay.kernel.stages import Message, Sampling
+from forebay.pipeline.messages import AnswerDelta, AnswerEnd, AnswerRequest
+from forebay.wire.chat import (
+    AnswerMessage,
+    ChatCompletion,
+    ChatMessage,
+    ChatRequest,
+    Choice,
+    ContentPart,
+)
+from forebay.wire.decoding import JsonDecoder
+
+_ROLES = {"developer": "system", "function": "tool"}
+_DEFAULT_TOP_K = 5
+RoleName = Literal["system", "user", "assistant", "tool"]
+
+
+class ChatRoute:
+    """Answers chat completions from a knowledge base."""
+
+    def __init__(self, parts: GatewayParts, directory: KbDirectory) -> None:
+        self._parts = parts
+        self._directory = directory
+        self._decoder = JsonDecoder(ChatRequest)
+
+    async def __call__(self, x: Exchange) -> None:
+        """Answer one request."""
+        body = await x.json(self._decoder)
+        check_supported(body)
+        kb = await self._directory.kb_of_model(x.principal, body.model)
+        request = answer_request(kb, body)
+        x.kb = kb
+        frame = AnswerFrame(
+            id=f"chatcmpl-{self._parts.new_id()}",
+            created=int(self._parts.wall_clock.now()),
+            model=PREFIX + kb,
+            kb=kb,
+            with_usage=bool(body.stream_options and body.stream_options.include_usage),
+        )
+        if body.stream:
+            await self._stream(x, request, frame)
+        else:
+            await self._whole(x, request, frame)
+
+    async def _whole(self, x: Exchange, request: AnswerRequest, frame: AnswerFrame) -> None:
+        pieces: list[str] = []
+        end: AnswerEnd | None = None
+        events = self._parts.answering.answer(x.context, request)
+        async with closing(events):
+            async for event in events:
+                if isinstance(event, AnswerEnd):
+                    end = event
+                    break
+                if not pieces:
+                    x.first_text_at = self._parts.clock.now()
+                pieces.append(event.text)
+        if end is None:
+            raise _cut()
+        x.usage, x.model = end.usage, end.model
+        answer = ChatCompletion(
+            id=frame.id,
+            created=frame.created,
+            model=frame.model,
+            choices=(Choice(AnswerMessage("".join(pieces)), end.finish_reason),),
+            usage=usage_body(end.usage),
+            citations=tuple(citation_body(citation) for citation in end.citations),
+            forebay=forebay_body(x.context, frame.kb, end),
+        )
+        await x.reply_json(answer, headers=stage_headers(x.context))
+
+    async def _stream(self, x: Exchange, request: AnswerRequest, frame: AnswerFrame) -> None:
+        writer = ChunkWriter(frame, lambda end: forebay_body(x.context, frame.kb, end))
+        x.unsent = writer.flush
+        clock, metrics = self._parts.clock, self._parts.metrics
+        written_at = 0.0
+        async with ReadAhead(self._parts.answering.answer(x.context, request)) as events:
+            while not writer.ended:
+                batch = await events.batch()
+                if not batch:
+                    raise _cut()
+                data = writer.encode(batch)
+                if not x.started:
+                    x.first_text_at = clock.now()
+                    await x.start_stream(stage_headers(x.context))
+                elif any(isinstance(event, AnswerDelta) for event in batch):
+                    metrics.itl(clock.now() - written_at)
+                written_at = clock.now()
+                if writer.end is not None:
+                    x.usage, x.model = writer.end.usage, writer.end.model
+                    await x.finish(data)
+                elif data:
+                    await x.write(data)
+
+
+def check_supported(body: ChatRequest) -> None:
+    """Refuse what an answer from documents cannot honour.
+
+    ``tools`` are ignored, as a model may that sees no use for them; a ``tool_choice`` that
+    demands a call is refused, because no call will come.
+    """
+    if body.n is not None and body.n != 1:
+        raise InvalidRequest("n must be 1: one answer is given for each request.", param="n")
+    if body.logprobs:
+        raise InvalidRequest("logprobs are not available.", param="logprobs")
+    if body.tool_choice not in (None, "none", "auto"):
+        raise InvalidRequest(
+            "tool_choice may be none or auto: answers come from documents and call no tool.",
+            param="tool_choice",
+        )
+
+
+def answer_request(kb: str, body: ChatRequest) -> AnswerRequest:
+    """The pipeline's request for a chat completion."""
+    options = body.forebay
+    stop = (body.stop,) if isinstance(body.stop, str) else body.stop
+    return AnswerRequest(
+        kb=kb,
+        messages=tuple(_message(index, message) for index, message in enumerate(body.messages)),
+        sampling=Sampling(
+            temperature=body.temperature,
+            top_p=body.top_p,
+            max_tokens=body.max_completion_tokens or body.max_tokens,
+            stop=stop or None,
+            seed=body.seed,
+            presence_penalty=body.presence_penalty,
+            frequency_penalty=body.frequency_penalty,
+            response_format=body.response_format,
+        ),
+        top_k=(options.top_k if options else None) or _DEFAULT_TOP_K,
+        filter=(options.filter if options else None) or {},
+    )
+
+
+def _message(index: int, message: ChatMessage) -> Message:
+    content = message.content
+    if content is None:
+        text = ""
+    elif isinstance(content, str):
+        text = content
+    else:
+        text = "\n".join(_part(f"messages[{index}].content", part) for part in content)
+    role = _ROLES.get(message.role, message.role)
+    return Message(cast(RoleName, role), text)
+
+
+def _part(where: str, part: ContentPart) -> str:
+    if part.type != "text":
+        raise InvalidRequest(
+            f"content parts of type {part.type!r} cannot be read here; send text.", param=where
+        )
+    if part.text is None:
+        raise InvalidRequest("a text part needs its text.", param=where)
+    return part.text
+
+
+def _cut() -> EngineError:
+    return EngineError("the answer ended before it was complete.")

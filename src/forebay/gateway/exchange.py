@@ -1,0 +1,184 @@
+"""One HTTP request and its response: headers, body within bounds, reply or stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from forebay.gateway.errors import ClientGone, SlowRequest
+from forebay.gateway.peers import Peer
+from forebay.gateway.timing import server_timing
+from forebay.kernel.context import Principal, RequestContext
+from forebay.kernel.errors import InvalidRequest, PayloadTooLarge
+from forebay.pipeline.messages import Usage
+from forebay.wire.decoding import JsonDecoder
+from forebay.wire.encoding import encode_json
+
+T = TypeVar("T")
+Scope = dict[str, Any]
+JSON = "application/json"
+_THREAD_ABOVE_BYTES = 256 * 1024
+_STREAM_HEADERS = (
+    ("content-type", "text/event-stream; charset=utf-8"),
+    ("cache-control", "no-cache"),
+    ("x-accel-buffering", "no"),
+)
+
+
+class Exchange:
+    """What a handler works with; the gateway makes one for each request."""
+
+    def __init__(self, scope: Scope, receive: Any, send: Any, request_id: str) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.request_id = request_id
+        self.headers = _headers(scope["headers"])
+        self.path_params: dict[str, str] = {}
+        self.peer = Peer("", False)
+        self.body = b""
+        self.started = False
+        self.streaming = False
+        self.ended = False
+        self.status = 0
+        self.kb: str | None = None
+        self.model: str | None = None
+        self.usage: Usage | None = None
+        self.first_text_at: float | None = None
+        self.ctx: RequestContext | None = None
+        self.unsent: Callable[[], bytes] = bytes
+        self._send = send
+
+    @property
+    def context(self) -> RequestContext:
+        """The request's context; there is one as soon as a handler runs."""
+        assert self.ctx is not None
+        return self.ctx
+
+    @property
+    def principal(self) -> Principal:
+        """Who asks."""
+        return self.context.principal
+
+    def query(self) -> dict[str, list[str]]:
+        """The query string, values in order; ``InvalidRequest`` when there is too much of it."""
+        values: dict[str, list[str]] = {}
+        try:
+            pairs = parse_qsl(
+                self.scope["query_string"].decode("latin-1"),
+                keep_blank_values=True,
+                max_num_fields=100,
+            )
+        except ValueError as error:
+            raise InvalidRequest("the query string has too many fields.") from error
+        for name, value in pairs:
+            values.setdefault(name, []).append(value)
+        return values
+
+    async def read_body(self, limit_bytes: int, timeout_s: float) -> None:
+        """Read the whole body, refusing it as soon as it is known to be too long or too slow."""
+        declared = self.headers.get("content-length", "0")
+        if declared.isascii() and declared.isdigit() and int(declared) > limit_bytes:
+            raise _too_large(limit_bytes)
+        try:
+            async with asyncio.timeout(timeout_s):
+                self.body = await self._collect(limit_bytes)
+        except TimeoutError:
+            raise SlowRequest(f"the body did not arrive within {timeout_s:g} seconds.") from None
+
+    async def _collect(self, limit_bytes: int) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone("the client left before its body was whole.")
+            piece = message.get("body", b"")
+            size += len(piece)
+            if size > limit_bytes:
+                raise _too_large(limit_bytes)
+            pieces.append(piece)
+            if not message.get("more_body", False):
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def json(self, decoder: JsonDecoder[T]) -> T:
+        """Decode the body; a big one in a thread, so that the loop goes on."""
+        if len(self.body) > _THREAD_ABOVE_BYTES:
+            return await asyncio.to_thread(decoder.decode, self.body)
+        return decoder.decode(self.body)
+
+    async def reply(
+        self,
+        body: bytes,
+        *,
+        status: int = 200,
+        content_type: str = JSON,
+        headers: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        """Send a whole response."""
+        lines = [("content-type", content_type), ("content-length", str(len(body)))]
+        await self._start(status, (*lines, *headers))
+        self.ended = True
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def reply_json(
+        self, value: msgspec.Struct, headers: Iterable[tuple[str, str]] = ()
+    ) -> None:
+        """Send a value as JSON."""
+        await self.reply(encode_json(value), headers=headers)
+
+    async def start_stream(self, headers: Iterable[tuple[str, str]] = ()) -> None:
+        """Send the headers of an event stream."""
+        self.streaming = True
+        await self._start(200, (*_STREAM_HEADERS, *headers))
+
+    async def write(self, data: bytes) -> None:
+        """Send a piece of a stream; waits while the client does not read."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def finish(self, data: bytes = b"") -> None:
+        """Send the last piece of a stream."""
+        self.ended = True
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def _start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
+        self.started = True
+        self.status = status
+        lines = [("x-request-id", self.request_id), *headers]
+        if self.ctx is not None and self.ctx.stages:
+            lines.append(("server-timing", server_timing(self.ctx)))
+        await self._send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [(name.encode(), value.encode("latin-1")) for name, value in lines],
+            }
+        )
+
+
+def stage_headers(ctx: RequestContext) -> list[tuple[str, str]]:
+    """What caches, ladder and version did for this request so far."""
+    lines = [("x-forebay-cache", ", ".join(f"{k}={v}" for k, v in ctx.cache.items()))]
+    if ctx.rung is not None:
+        lines.append(("x-forebay-rung", ctx.rung))
+    if ctx.kb_version is not None:
+        lines.append(("x-forebay-kb-version", str(ctx.kb_version)))
+    return lines
+
+
+def _headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Names to values; a repeated header is joined by commas, as HTTP allows."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in pairs:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+def _too_large(limit_bytes: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"the body is larger than {limit_bytes} bytes.")

@@ -1,0 +1,71 @@
+"""What the gateway is handed: the lives of the pipeline, two stages, settings, sinks."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from forebay.gateway.identity import Identity
+from forebay.gateway.settings import ServerSettings
+from forebay.kernel.clock import Clock, WallClock
+from forebay.kernel.stages import Embedder, Reranker
+from forebay.pipeline.messages import Answering, Knowledge
+from forebay.telemetry.metrics import Metrics
+from forebay.telemetry.report import RequestReport
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """Whether requests can be served.
+
+    ``reasons`` say what is still missing when not ready; ``degraded`` what works at less than
+    its best although ready.
+    """
+
+    ready: bool
+    reasons: tuple[str, ...] = ()
+    degraded: tuple[str, ...] = ()
+
+
+class ReportSink(Protocol):
+    """Takes finished requests (traces, access log); must not block."""
+
+    def finished(self, report: RequestReport) -> None:
+        """Take note of a finished request."""
+        ...
+
+
+def always_ready() -> Readiness:
+    """Readiness of parts that need no warming."""
+    return Readiness(True)
+
+
+def random_id() -> str:
+    """96 random bits as hex."""
+    return secrets.token_hex(12)
+
+
+class GatewayParts(msgspec.Struct, frozen=True):
+    """Everything the gateway works with; it builds none of it.
+
+    ``embedder`` None answers /v1/embeddings, ``reranker`` None /v1/rerank, with 404.
+    ``count_tokens`` counts an embedding request's tokens off the event loop; without it the
+    count is an estimate from characters.
+    """
+
+    answering: Answering
+    knowledge: Knowledge
+    identity: Identity
+    metrics: Metrics
+    clock: Clock
+    settings: ServerSettings = ServerSettings()
+    embedder: Embedder | None = None
+    reranker: Reranker | None = None
+    readiness: Callable[[], Readiness] = always_ready
+    sinks: tuple[ReportSink, ...] = ()
+    wall_clock: Clock = WallClock()
+    new_id: Callable[[], str] = random_id
+    count_tokens: Callable[[Sequence[str]], int] | None = None
+    version: str = "0"

@@ -1,0 +1,157 @@
+"""uvicorn's HTTP/1.1 protocol with bounds on what a connection may cost.
+
+The parser itself bounds neither the size of headers nor the time they may take, and a client
+that never reads would hold its answer's memory for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from forebay.gateway.errors import error_json
+from forebay.gateway.settings import ConnectionSettings
+from forebay.wire.errors import ErrorDetail
+
+_PHRASES = {
+    400: "Bad Request",
+    408: "Request Timeout",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
+
+
+class HeadersTooLarge(ValueError):
+    """The request line and headers are over the bound."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """Refuses surplus connections, endless headers and readers that stand still."""
+
+    limits = ConnectionSettings()
+    _header_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+    _head_lines = 0
+    _line_bytes = 0
+    _refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection, unless there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.max_connections:
+            self._refuse(503, "this server has all the connections it can take.", "overloaded")
+            return
+        self._expect_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timers."""
+        self._disarm()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser while the headers are within their bounds."""
+        if self._refused:
+            return
+        if self._header_timer is None and self._between_requests():
+            self._expect_headers()
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._header_timer is not None and self._head_bytes > self.limits.max_header_bytes:
+            self._refuse(431, "the request's headers are too large.", "headers_too_large")
+
+    def on_message_begin(self) -> None:
+        """Count a new request's headers from zero."""
+        self._head_lines = 0
+        self._line_bytes = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Count the request line."""
+        self._line_bytes += len(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Count a header line."""
+        self._head_lines += 1
+        self._line_bytes += len(name) + len(value) + 4
+        if (
+            self._head_lines > self.limits.max_headers
+            or self._line_bytes > self.limits.max_header_bytes
+        ):
+            raise HeadersTooLarge
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Stop the header clock."""
+        self._disarm()
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what the parser refused."""
+        if (
+            self._head_lines > self.limits.max_headers
+            or self._line_bytes > self.limits.max_header_bytes
+        ):
+            self._refuse(431, "the request's headers are too large.", "headers_too_large")
+        else:
+            self._refuse(400, "this is not a valid HTTP/1.1 request.", "invalid_http")
+
+    def pause_writing(self) -> None:
+        """Give a client that does not read a while, then drop it."""
+        super().pause_writing()
+        if self._write_timer is None:
+            self._write_timer = self.loop.call_later(
+                self.limits.write_timeout_s, self.transport.abort
+            )
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+        super().resume_writing()
+
+    def _between_requests(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is None or cycle.response_complete
+
+    def _expect_headers(self) -> None:
+        self._head_bytes = 0
+        self._header_timer = self.loop.call_later(self.limits.header_timeout_s, self._headers_late)
+
+    def _disarm(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _headers_late(self) -> None:
+        self._header_timer = None
+        if self.transport.is_closing():
+            return
+        if self._head_bytes == 0:
+            self.transport.close()
+        else:
+            self._refuse(408, "the request's headers did not arrive in time.", "request_timeout")
+
+    def _refuse(self, status: int, message: str, code: str) -> None:
+        self._disarm()
+        self._refused = True
+        kind = "overloaded_error" if status == 503 else "invalid_request_error"
+        body = error_json(ErrorDetail(message, kind, None, code))
+        retry = "retry-after: 1\r\n" if status == 503 else ""
+        head = (
+            f"HTTP/1.1 {status} {_PHRASES[status]}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\n{retry}connection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+
+def bounded_protocol(limits: ConnectionSettings) -> type[BoundedProtocol]:
+    """The protocol class for these limits; uvicorn makes the instances."""
+    return type("ConfiguredProtocol", (BoundedProtocol,), {"limits": limits})

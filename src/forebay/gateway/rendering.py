@@ -1,0 +1,117 @@
+"""The pipeline's values as wire messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from forebay.gateway.timing import timings
+from forebay.kernel.context import Degradation, RequestContext
+from forebay.kernel.documents import DocumentInfo, Hit, KbInfo
+from forebay.pipeline.messages import AnswerEnd, Citation, Usage
+from forebay.wire.chat import CitationBody, DegradationBody, ForebayBody, UsageBody
+from forebay.wire.knowledge import DocumentBody, DocumentWithText, KbBody
+from forebay.wire.search import SearchHit
+
+
+class AnswerFrame(msgspec.Struct, frozen=True):
+    """What every chunk of one answer repeats."""
+
+    id: str
+    created: int
+    model: str
+    kb: str
+    with_usage: bool
+
+
+def citation_body(citation: Citation) -> CitationBody:
+    """A citation on the wire."""
+    return CitationBody(
+        index=citation.index,
+        document_id=citation.document_id,
+        chunk_id=citation.chunk_id,
+        title=citation.title,
+        source=citation.source,
+        text=citation.text,
+        score=citation.score,
+        start=citation.start,
+        end=citation.end,
+        page=citation.page,
+        heading_path=citation.heading_path,
+    )
+
+
+def usage_body(usage: Usage) -> UsageBody:
+    """Tokens with their sum."""
+    total = usage.prompt_tokens + usage.completion_tokens
+    return UsageBody(usage.prompt_tokens, usage.completion_tokens, total)
+
+
+def degradation_bodies(degradations: tuple[Degradation, ...]) -> tuple[DegradationBody, ...]:
+    """Steps down on the wire."""
+    return tuple(DegradationBody(d.stage, d.rung, d.reason) for d in degradations)
+
+
+def forebay_body(ctx: RequestContext, kb: str, end: AnswerEnd) -> ForebayBody:
+    """What is known at an answer's end."""
+    return ForebayBody(
+        request_id=ctx.request_id,
+        kb=kb,
+        kb_version=end.kb_version,
+        rung=end.rung,
+        model=end.model,
+        refused=end.refused,
+        invalid_citations=end.invalid_citations,
+        degradations=degradation_bodies(end.degradations),
+        cache=dict(ctx.cache),
+        timings=timings(ctx),
+    )
+
+
+def search_hit(hit: Hit) -> SearchHit:
+    """A hit on the wire."""
+    chunk = hit.chunk
+    return SearchHit(
+        document_id=chunk.document_id,
+        chunk_id=str(chunk.chunk_id),
+        text=chunk.text,
+        score=hit.score,
+        source=chunk.source,
+        title=chunk.title,
+        start=chunk.start,
+        end=chunk.end,
+        page=chunk.page,
+        heading_path=chunk.heading_path,
+    )
+
+
+def kb_body(info: KbInfo) -> KbBody:
+    """A knowledge base on the wire."""
+    return KbBody(
+        name=info.name,
+        kb_version=info.version,
+        documents=info.documents,
+        chunks=info.chunks,
+        embedded_chunks=info.embedded_chunks,
+        characters=info.characters,
+        embedder=info.embedder,
+        created_at=info.created_at,
+    )
+
+
+def document_body(info: DocumentInfo) -> DocumentBody:
+    """A document on the wire."""
+    return DocumentBody(**_document_fields(info))
+
+
+def document_with_text(info: DocumentInfo, text: str) -> DocumentWithText:
+    """A document and its text on the wire."""
+    return DocumentWithText(**_document_fields(info), text=text)
+
+
+def _document_fields(info: DocumentInfo) -> dict[str, Any]:
+    fields = msgspec.structs.asdict(info)
+    fields["id"] = fields.pop("document_id")
+    fields["kb_version"] = fields.pop("version")
+    return fields

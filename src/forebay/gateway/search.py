@@ -1,0 +1,41 @@
+"""POST /v1/search."""
+
+from __future__ import annotations
+
+from forebay.gateway.directory import PREFIX, KbDirectory
+from forebay.gateway.exchange import Exchange, stage_headers
+from forebay.gateway.parts import GatewayParts
+from forebay.gateway.rendering import degradation_bodies, search_hit
+from forebay.kernel.context import Principal
+from forebay.kernel.stages import SearchRequest
+from forebay.wire.decoding import JsonDecoder
+from forebay.wire.search import SearchAnswer, SearchBody
+
+
+class SearchRoute:
+    """Finds passages without writing an answer."""
+
+    def __init__(self, parts: GatewayParts, directory: KbDirectory) -> None:
+        self._parts = parts
+        self._directory = directory
+        self._decoder = JsonDecoder(SearchBody)
+
+    async def __call__(self, x: Exchange) -> None:
+        """Answer one search."""
+        body = await x.json(self._decoder)
+        kb = x.kb = await self._kb(x.principal, body)
+        request = SearchRequest(kb, body.query, body.top_k, body.filter or {})
+        found = await self._parts.answering.search(x.context, request)
+        answer = SearchAnswer(
+            hits=tuple(search_hit(hit) for hit in found.hits),
+            rung=found.rung,
+            kb=kb,
+            kb_version=found.kb_version,
+            degradations=degradation_bodies(tuple(x.context.degradations)),
+        )
+        await x.reply_json(answer, headers=stage_headers(x.context))
+
+    async def _kb(self, principal: Principal, body: SearchBody) -> str:
+        if body.kb is not None:
+            return await self._directory.kb(principal, body.kb)
+        return await self._directory.kb_of_model(principal, body.model or PREFIX.rstrip("/"))

@@ -1,0 +1,115 @@
+"""Work beside a request's own task: noticing that the client left, reading an answer ahead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+T = TypeVar("T")
+
+
+class DisconnectWatch:
+    """Calls ``on_gone`` once when the client closes the connection.
+
+    Servers report that through ``receive`` only, and only to whoever waits there; without this
+    a handler that does not stream would work for nobody. Begin it after the body was read.
+    """
+
+    def __init__(self, receive: Callable[[], Awaitable[Any]], on_gone: Callable[[], None]) -> None:
+        self._receive = receive
+        self._on_gone = on_gone
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.get_running_loop().create_task(self._watch())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # Not awaited: the watch holds nothing, and the answer need not wait a turn for its end.
+        assert self._task is not None
+        self._task.cancel()
+
+    async def _watch(self) -> None:
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self._on_gone()
+                return
+
+
+@asynccontextmanager
+async def closing(events: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
+    """Close an iterator's generator at the end of the block, so that it frees what it holds."""
+    try:
+        yield events
+    finally:
+        close = getattr(events, "aclose", None)
+        if close is not None:
+            await close()
+
+
+class ReadAhead(Generic[T]):
+    """Iterates a stream in a task of its own and hands over whatever has come, as one batch.
+
+    What arrives together leaves together: one write instead of many. At most ``bound`` items
+    wait; the source then stands still. Leaving the block closes the source.
+    """
+
+    def __init__(self, source: AsyncIterator[T], bound: int = 256) -> None:
+        self._source = source
+        self._bound = bound
+        self._items: list[T] = []
+        self._arrived = asyncio.Event()
+        self._taken = asyncio.Event()
+        self._ended = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.get_running_loop().create_task(self._read())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        if not self._task.cancelled():
+            # Read, so that it is not reported as lost; ``batch`` has raised it where it counts.
+            self._task.exception()
+
+    async def batch(self) -> list[T]:
+        """Return what has arrived, waiting for the first; empty at the end; raises its error."""
+        await self._arrived.wait()
+        items, self._items = self._items, []
+        if not self._ended:
+            self._arrived.clear()
+        self._taken.set()
+        if not items and self._ended:
+            assert self._task is not None
+            await self._task
+        return items
+
+    async def _read(self) -> None:
+        try:
+            async with closing(self._source):
+                async for item in self._source:
+                    self._items.append(item)
+                    self._arrived.set()
+                    if len(self._items) >= self._bound:
+                        self._taken.clear()
+                        await self._taken.wait()
+        finally:
+            self._ended = True
+            self._arrived.set()

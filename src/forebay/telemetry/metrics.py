@@ -1,0 +1,157 @@
+"""Prometheus metrics under the names of the outside contract.
+
+Label children are bound once: looking one up costs as much again as observing. Buckets follow
+the stages' own scales: queries take milliseconds, generation seconds.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
+
+from forebay.kernel.context import RequestContext
+from forebay.telemetry.report import OUTCOMES, RequestReport
+
+STAGES = ("parse", "embedding", "retrieval", "rerank", "prompt", "generation", "citation")
+TOKEN_KINDS = ("prompt", "completion")
+_STAGE_BUCKETS = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.035, 0.05, 0.08, 0.12, 0.2, 0.3, 0.5,
+    0.8, 1.2, 2.0, 3.0, 5.0, 10.0, 30.0,
+)  # fmt: skip
+_REQUEST_BUCKETS = (
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.42, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0,
+    15.0, 30.0, 60.0, 120.0,
+)  # fmt: skip
+_ITL_BUCKETS = (
+    0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.35, 0.5, 1.0, 2.0, 5.0,
+)  # fmt: skip
+_LAG_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_OTHER = "other"
+
+
+class Metrics:
+    """Every figure of this process, in a registry of its own or one passed in."""
+
+    def __init__(
+        self, registry: CollectorRegistry | None = None, *, max_tenants: int = 100
+    ) -> None:
+        self.registry = registry or CollectorRegistry()
+        self._stage = Histogram(
+            "forebay_stage_seconds",
+            "Working time of a stage.",
+            ["stage"],
+            buckets=_STAGE_BUCKETS,
+            registry=self.registry,
+        )
+        self._wait = Histogram(
+            "forebay_stage_wait_seconds",
+            "Waiting time before a stage.",
+            ["stage"],
+            buckets=_STAGE_BUCKETS,
+            registry=self.registry,
+        )
+        self._request = self._histogram(
+            "forebay_request_seconds", "Whole requests, refused ones too.", _REQUEST_BUCKETS
+        )
+        self._ttft = self._histogram(
+            "forebay_ttft_seconds", "From request to first answer text.", _REQUEST_BUCKETS
+        )
+        self._itl = self._histogram(
+            "forebay_itl_seconds", "Between two pieces of a streamed answer.", _ITL_BUCKETS
+        )
+        self._lag = self._histogram(
+            "forebay_loop_lag_seconds", "How late the event loop runs.", _LAG_BUCKETS
+        )
+        self._requests = self._counter("forebay_requests", "Requests by outcome.", "outcome")
+        self._tokens = self._counter("forebay_tokens", "Tokens by kind.", "kind")
+        self._cache = self._counter("forebay_cache", "Cache look-ups.", "tier", "result")
+        self._shed = self._counter("forebay_shed", "Requests refused at the door.", "reason")
+        self._degraded = self._counter(
+            "forebay_degraded", "Answers with a step down the ladder.", "stage", "rung"
+        )
+        self._tenant_requests = self._counter(
+            "forebay_tenant_requests", "Requests by tenant and outcome.", "tenant", "outcome"
+        )
+        self._tenant_tokens = self._counter(
+            "forebay_tenant_tokens", "Tokens by tenant and kind.", "tenant", "kind"
+        )
+        self._in_flight = Gauge(
+            "forebay_requests_in_flight", "Requests being served.", registry=self.registry
+        )
+        self._in_flight_limit = Gauge(
+            "forebay_requests_in_flight_limit", "Bound on them.", registry=self.registry
+        )
+        self._max_tenants = max_tenants
+        self._tenants: set[str] = set()
+        self._observe_stage = {name: self._stage.labels(name).observe for name in STAGES}
+        self._observe_wait = {name: self._wait.labels(name).observe for name in STAGES}
+        self._count_outcome = {name: self._requests.labels(name).inc for name in OUTCOMES}
+        self._count_tokens = {kind: self._tokens.labels(kind).inc for kind in TOKEN_KINDS}
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(name, text, buckets=buckets, registry=self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def render(self) -> bytes:
+        """Every figure in the Prometheus text format."""
+        return generate_latest(self.registry)
+
+    def itl(self, seconds: float) -> None:
+        """A pause between two pieces of a streamed answer."""
+        self._itl.observe(seconds)
+
+    def loop_lag(self, seconds: float) -> None:
+        """How late the event loop ran just now."""
+        self._lag.observe(seconds)
+
+    def shed(self, reason: str) -> None:
+        """A request refused at the door; ``reason`` is one of a few words."""
+        self._shed.labels(reason).inc()
+
+    def in_flight(self, requests: int, limit: int) -> None:
+        """Requests being served now, and their bound."""
+        self._in_flight.set(requests)
+        self._in_flight_limit.set(limit)
+
+    def finished(self, report: RequestReport) -> None:
+        """Count a finished request with its stages, tokens and caches."""
+        self._request.observe(report.duration_s)
+        self._count_outcome[report.outcome]()
+        if report.ttft_s is not None:
+            self._ttft.observe(report.ttft_s)
+        if report.prompt_tokens:
+            self._count_tokens["prompt"](report.prompt_tokens)
+        if report.completion_tokens:
+            self._count_tokens["completion"](report.completion_tokens)
+        if report.ctx is not None:
+            self._of_context(report.ctx, report)
+
+    def _of_context(self, ctx: RequestContext, report: RequestReport) -> None:
+        for record in ctx.stages:
+            if record.name not in self._observe_stage:
+                # Stages are named in code, so there are only as many as someone wrote.
+                self._observe_stage[record.name] = self._stage.labels(record.name).observe
+                self._observe_wait[record.name] = self._wait.labels(record.name).observe
+            self._observe_stage[record.name](record.worked_s)
+            if record.waited_s:
+                self._observe_wait[record.name](record.waited_s)
+        for tier, result in ctx.cache.items():
+            if result != "off":
+                self._cache.labels(tier, result).inc()
+        for step in ctx.degradations:
+            self._degraded.labels(step.stage, step.rung).inc()
+        tenant = self._tenant(ctx.principal.tenant)
+        self._tenant_requests.labels(tenant, report.outcome).inc()
+        if report.prompt_tokens or report.completion_tokens:
+            self._tenant_tokens.labels(tenant, "prompt").inc(report.prompt_tokens)
+            self._tenant_tokens.labels(tenant, "completion").inc(report.completion_tokens)
+
+    def _tenant(self, name: str) -> str:
+        if name in self._tenants:
+            return name
+        if len(self._tenants) >= self._max_tenants:
+            return _OTHER
+        self._tenants.add(name)
+        return name

@@ -1,0 +1,90 @@
+"""Knowledge bases and documents: lists, one, and what a change answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from forebay.kernel.documents import Outcome
+
+
+class ModelCard(msgspec.Struct, frozen=True):
+    """A knowledge base as an OpenAI model."""
+
+    id: str
+    created: int
+    object: Literal["model"] = "model"
+    owned_by: Literal["forebay"] = "forebay"
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    """GET /v1/models."""
+
+    data: tuple[ModelCard, ...]
+    object: Literal["list"] = "list"
+
+
+class KbBody(msgspec.Struct, frozen=True):
+    """A knowledge base at its current version."""
+
+    name: str
+    kb_version: int
+    documents: int
+    chunks: int
+    embedded_chunks: int
+    characters: int
+    embedder: str | None
+    created_at: float
+
+
+class KbList(msgspec.Struct, frozen=True):
+    """GET /v1/kb."""
+
+    data: tuple[KbBody, ...]
+    object: Literal["list"] = "list"
+
+
+class DocumentBody(msgspec.Struct, frozen=True):
+    """A document without its text."""
+
+    id: str
+    title: str
+    source: str
+    media_type: str
+    language: str
+    tags: tuple[str, ...]
+    groups: tuple[str, ...]
+    metadata: Mapping[str, str]
+    warnings: tuple[str, ...]
+    chunks: int
+    characters: int
+    content_hash: str
+    kb_version: int
+    updated_at: float
+    embedded: bool
+
+
+class DocumentWithText(DocumentBody, frozen=True):
+    """A document and the text extracted from it."""
+
+    text: str = ""
+
+
+class DocumentList(msgspec.Struct, frozen=True):
+    """A page of documents in id order; pass ``next_after`` as ``after`` for the next one."""
+
+    data: tuple[DocumentBody, ...]
+    next_after: str | None
+    object: Literal["list"] = "list"
+
+
+class ChangeAnswer(msgspec.Struct, frozen=True):
+    """What became of a change, and the version it made."""
+
+    kb: str
+    id: str
+    outcome: Outcome
+    kb_version: int
+    embedded: bool
