@@ -11,13 +11,14 @@ import errno
 import hashlib
 import os
 import sqlite3
+import struct
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Annotated, Protocol
 
 import msgspec
 
@@ -35,6 +36,8 @@ MAX_LINE_BYTES = 1 << 30
 _MANIFEST, _DOCUMENTS, _VECTORS = "manifest.json", "documents.jsonl", "vectors.f16"
 _MAX_MANIFEST_BYTES = 1 << 20
 _LEVEL = 3
+_MAX_COUNT = 1 << 53
+_Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_COUNT)]
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -55,11 +58,11 @@ class Manifest(msgspec.Struct, frozen=True):
 class _Chunk(msgspec.Struct, frozen=True, omit_defaults=True):
     """``text`` is left out where it is the span of the document's text, as it should be."""
 
-    start: int
-    end: int
-    tokens: int
-    ordinal: int
-    page: int | None = None
+    start: _Count
+    end: _Count
+    tokens: _Count
+    ordinal: _Count
+    page: Annotated[int, msgspec.Meta(ge=-_MAX_COUNT, le=_MAX_COUNT)] | None = None
     heading_path: tuple[str, ...] = ()
     context: str = ""
     text: str | None = None
@@ -232,44 +235,67 @@ class Backup:
 
         So the caller must be able to undo what it did with the earlier ones.
         """
+        with _reading():
+            yield from self._documents()
+
+    def _documents(self) -> Iterator[RestoredDocument]:
         sums = {_DOCUMENTS: hashlib.sha256(), _VECTORS: hashlib.sha256()}
-        dimensions = self.manifest.embedder.dimensions if self.manifest.embedder else 0
+        row_bytes = self.manifest.embedder.dimensions * 2 if self.manifest.embedder else 0
         documents = chunks = vectors = 0
         with self._archive.open(_DOCUMENTS) as lines, self._archive.open(_VECTORS) as rows:
             for line in _read_lines(lines):
                 sums[_DOCUMENTS].update(line)
                 parsed = msgspec.json.decode(line, type=_Line)
                 count = sum(chunk.vector for chunk in parsed.chunks)
-                data = _exactly(rows, count * dimensions * 2)
+                data = _exactly(rows, count * row_bytes)
                 sums[_VECTORS].update(data)
                 documents += 1
                 chunks += len(parsed.chunks)
                 vectors += count
-                yield _restored(parsed, data, dimensions * 2)
+                yield _restored(parsed, data, row_bytes)
             if rows.read(1):
                 raise _damaged()
         found = {name: digest.hexdigest() for name, digest in sums.items()}
-        manifest = self.manifest
-        if found != dict(manifest.sha256) or (documents, chunks, vectors) != (
-            manifest.documents,
-            manifest.chunks,
-            manifest.vectors,
-        ):
+        head = self.manifest
+        counts = (head.documents, head.chunks, head.vectors)
+        if found != dict(head.sha256) or (documents, chunks, vectors) != counts:
             raise _damaged()
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """What the zip and JSON readers raise on a damaged file, as ``InvalidRequest``.
+
+    Wrapped around reading alone: an exception of the caller does not pass through here.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InvalidRequest(
+            f"the backup cannot be read: {error.strerror or 'input/output error'}.", param="path"
+        ) from error
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        struct.error,
+        msgspec.MsgspecError,
+        EOFError,
+        LookupError,
+        ValueError,
+        RuntimeError,  # also NotImplementedError: an unknown compression or an encrypted member
+        OverflowError,
+    ) as error:
+        raise _damaged() from error
 
 
 @contextmanager
 def open_backup(path: Path) -> Iterator[Backup]:
     """Open a backup for reading; foreign, damaged and newer files are ``InvalidRequest``."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            yield Backup(archive)
-    except OSError as error:
-        raise InvalidRequest(
-            f"the backup cannot be read: {error.strerror}.", param="path"
-        ) from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, msgspec.MsgspecError) as error:
-        raise _damaged() from error
+    with ExitStack() as stack:
+        with _reading():
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            backup = Backup(archive)
+        yield backup
 
 
 def _manifest(archive: zipfile.ZipFile) -> Manifest:
