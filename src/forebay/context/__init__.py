@@ -1,1 +1,8 @@
-"""From hits to a prompt: what fits the token budget, in which order, quoted safely."""
+"""From passages to a prompt within its budget, and from a model's text to citations."""
+
+from forebay.context.citations import CitationStream, Cited
+from forebay.context.language import language_of
+from forebay.context.prompt import PromptBuilder
+from forebay.context.settings import ContextSettings
+
+__all__ = ["CitationStream", "Cited", "ContextSettings", "PromptBuilder", "language_of"]
