@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-from forebay.gateway.errors import ClientGone, Failure, ShuttingDown, error_json, failure
+from forebay.gateway.errors import ClientGone, Failure, ShuttingDown, failure, openai_error
 from forebay.gateway.exchange import Exchange, Scope
 from forebay.gateway.identity import Identity
 from forebay.gateway.parts import GatewayParts
@@ -127,10 +128,9 @@ class GatewayApp:
         sent = x.headers.get("x-request-id", "")
         x.request_id = sent if _REQUEST_ID.fullmatch(sent) else f"req-{self.parts.new_id()}"
         running = Running()
-        route, failed = "none", None
+        spec, failed = None, None
         try:
             spec, x.path_params = self.routes.find(x.method, x.path)
-            route = spec.name
             if spec.access == "open":
                 await self._drop_body(x)
                 await spec.handler(x)
@@ -145,11 +145,11 @@ class GatewayApp:
             raise
         except Exception as error:  # the boundary: every failure becomes a status or a last event
             failed = self._failure(error, x)
-            await self._say(x, failed)
+            await self._say(x, failed, spec.render_error if spec else openai_error)
         finally:
             self._leave(running)
-            if route not in _UNCOUNTED:
-                self._report(x, route, arrived_at, failed)
+            if spec is None or spec.name not in _UNCOUNTED:
+                self._report(x, spec.name if spec else "none", arrived_at, failed)
 
     def _check_origin(self, x: Exchange) -> None:
         x.peer = self._peers.peer(x.scope.get("client"), x.headers)
@@ -242,16 +242,14 @@ class GatewayApp:
             log.error("request %s failed", x.request_id, exc_info=error)
         return failed
 
-    async def _say(self, x: Exchange, failed: Failure) -> None:
+    async def _say(self, x: Exchange, failed: Failure, render: Callable[[Failure], bytes]) -> None:
         """Tell the client, in whichever way is still open; a client that does not read: not."""
         if failed.outcome == "cancelled" or x.ended:
             return
         try:
             async with asyncio.timeout(_LAST_WORDS_S):
                 if not x.started:
-                    await x.reply(
-                        error_json(failed.detail), status=failed.status, headers=failed.headers
-                    )
+                    await x.reply(render(failed), status=failed.status, headers=failed.headers)
                 elif x.streaming:
                     event = encode_data(encode_json(StreamError(failed.detail)))
                     await x.finish(x.unsent() + event)

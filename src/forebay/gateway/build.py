@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from forebay.gateway.app import GatewayApp
 from forebay.gateway.chat import ChatRoute
+from forebay.gateway.dify import RetrievalRoute, dify_error
 from forebay.gateway.directory import KbDirectory
+from forebay.gateway.documents import PAGING, KnowledgeRoutes
 from forebay.gateway.health import Health, HealthRoutes, ReadyAnswer
 from forebay.gateway.models import ModelRoutes
+from forebay.gateway.openapi import OpenApiRoute
 from forebay.gateway.parts import GatewayParts
+from forebay.gateway.rerank import RerankRoute
 from forebay.gateway.routes import RouteSpec, RouteTable
 from forebay.gateway.search import SearchRoute
+from forebay.gateway.uploads import PARAMETERS
+from forebay.gateway.vectors import EmbeddingsRoute
 from forebay.wire.chat import ChatCompletion, ChatRequest
-from forebay.wire.knowledge import ModelCard, ModelList
+from forebay.wire.dify import RetrievalAnswer, RetrievalRequest
+from forebay.wire.embeddings import EmbeddingsAnswer, EmbeddingsRequest
+from forebay.wire.knowledge import (
+    ChangeAnswer,
+    DocumentList,
+    DocumentWithText,
+    KbBody,
+    KbList,
+    ModelCard,
+    ModelList,
+)
+from forebay.wire.rerank import RerankAnswer, RerankRequest
 from forebay.wire.search import SearchAnswer, SearchBody
 
 
@@ -30,9 +47,12 @@ def build_app(parts: GatewayParts) -> GatewayApp:
     directory = KbDirectory(parts.knowledge, parts.clock, parts.settings.default_kb)
     specs = (
         *_answering(parts, directory),
+        *_stages(parts, directory),
         *_models(directory),
+        *_knowledge(KnowledgeRoutes(parts, directory)),
         *_health(HealthRoutes(parts, drain)),
     )
+    specs = (*specs, _openapi(specs, parts.version))
     app = GatewayApp(parts, RouteTable(specs))
     drain.app = app
     return app
@@ -61,6 +81,112 @@ def _answering(parts: GatewayParts, directory: KbDirectory) -> tuple[RouteSpec, 
             body=SearchBody,
             reply=SearchAnswer,
             errors=(404,),
+        ),
+    )
+
+
+def _stages(parts: GatewayParts, directory: KbDirectory) -> tuple[RouteSpec, ...]:
+    rerank = RerankRoute(parts)
+    return (
+        RouteSpec(
+            method="POST",
+            path="/v1/embeddings",
+            name="embeddings",
+            summary="Embed texts.",
+            handler=EmbeddingsRoute(parts, directory),
+            body=EmbeddingsRequest,
+            reply=EmbeddingsAnswer,
+            errors=(404, 502),
+        ),
+        *(
+            RouteSpec(
+                method="POST",
+                path=path,
+                name=name,
+                summary="Order documents by their relevance to a query.",
+                handler=rerank,
+                body=RerankRequest,
+                reply=RerankAnswer,
+                errors=(404, 502),
+            )
+            for path, name in (("/v1/rerank", "rerank"), ("/rerank", "rerank_alias"))
+        ),
+        RouteSpec(
+            method="POST",
+            path="/retrieval",
+            name="retrieval",
+            summary="Dify's external knowledge interface.",
+            handler=RetrievalRoute(parts, directory),
+            body=RetrievalRequest,
+            reply=RetrievalAnswer,
+            errors=(404,),
+            render_error=dify_error,
+        ),
+    )
+
+
+def _knowledge(routes: KnowledgeRoutes) -> tuple[RouteSpec, ...]:
+    one = "/v1/kb/{kb}/documents/{id:path}"
+    return (
+        RouteSpec(
+            method="GET",
+            path="/v1/kb",
+            name="kbs",
+            summary="Knowledge bases.",
+            handler=routes.kbs,
+            reply=KbList,
+        ),
+        RouteSpec(
+            method="GET",
+            path="/v1/kb/{kb}",
+            name="kb",
+            summary="One knowledge base.",
+            handler=routes.kb,
+            reply=KbBody,
+            errors=(404,),
+        ),
+        RouteSpec(
+            method="GET",
+            path="/v1/kb/{kb}/documents",
+            name="documents",
+            summary="Documents in id order.",
+            handler=routes.documents,
+            reply=DocumentList,
+            query=PAGING,
+            errors=(404,),
+        ),
+        RouteSpec(
+            method="GET",
+            path=one,
+            name="document",
+            summary="One document with its text.",
+            handler=routes.document,
+            reply=DocumentWithText,
+            errors=(404,),
+        ),
+        RouteSpec(
+            method="PUT",
+            path=one,
+            name="put_document",
+            summary="Add or replace a document.",
+            handler=routes.put,
+            access="change",
+            effort="change",
+            raw_body=("application/octet-stream", "multipart/form-data"),
+            reply=ChangeAnswer,
+            query=PARAMETERS,
+            errors=(404, 409, 422, 507),
+        ),
+        RouteSpec(
+            method="DELETE",
+            path=one,
+            name="delete_document",
+            summary="Remove a document.",
+            handler=routes.delete,
+            access="change",
+            effort="change",
+            reply=ChangeAnswer,
+            errors=(404, 409, 507),
         ),
     )
 
@@ -118,4 +244,15 @@ def _health(health: HealthRoutes) -> tuple[RouteSpec, ...]:
             access="figures",
             reply_text="text/plain",
         ),
+    )
+
+
+def _openapi(specs: tuple[RouteSpec, ...], version: str) -> RouteSpec:
+    return RouteSpec(
+        method="GET",
+        path="/openapi.json",
+        name="openapi",
+        summary="This description.",
+        handler=OpenApiRoute(specs, version),
+        access="open",
     )

@@ -138,6 +138,11 @@ def rule_for(error: ForebayError) -> Rule:
     return UNEXPECTED
 
 
+def openai_error(failed: Failure) -> bytes:
+    """The usual body of an error response."""
+    return error_json(failed.detail)
+
+
 def error_json(detail: ErrorDetail) -> bytes:
     """The OpenAI error body."""
     return encode_json(ErrorBody(detail))

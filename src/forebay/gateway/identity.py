@@ -191,7 +191,9 @@ def _grant_of(tenant: TenantSettings, key: KeySettings) -> Grant:
 
 def _grant(table: IdentityTable, authorization: str | None) -> Grant:
     if authorization is None:
-        raise Unauthenticated("an API key is needed: authorization: Bearer <key>.")
+        raise Unauthenticated(
+            "an API key is needed: authorization: Bearer <key>.", code="missing_api_key"
+        )
     scheme, _, presented = authorization.partition(" ")
     if scheme.lower() != "bearer" or not presented.strip():
         raise Unauthenticated(

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from starlette.routing import compile_path
 
-from forebay.gateway.errors import MethodNotAllowed
+from forebay.gateway.errors import Failure, MethodNotAllowed, openai_error
 from forebay.gateway.exchange import Exchange
 from forebay.kernel.errors import NotFound
 
@@ -47,6 +47,7 @@ class RouteSpec(msgspec.Struct, frozen=True, kw_only=True):
     streams: bool = False
     query: tuple[Parameter, ...] = ()
     errors: tuple[int, ...] = ()
+    render_error: Callable[[Failure], bytes] = openai_error
 
 
 class RouteTable:

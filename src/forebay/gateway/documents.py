@@ -1,0 +1,95 @@
+"""Knowledge bases and their documents: lists, reading, changing."""
+
+from __future__ import annotations
+
+from forebay.gateway.directory import PREFIX, KbDirectory, no_such_model
+from forebay.gateway.exchange import Exchange
+from forebay.gateway.parts import GatewayParts
+from forebay.gateway.rendering import document_body, document_with_text, kb_body
+from forebay.gateway.routes import Parameter
+from forebay.gateway.uploads import read_upload, wait_for
+from forebay.kernel.documents import CommitReceipt
+from forebay.kernel.errors import InvalidRequest, NotFound
+from forebay.wire.knowledge import ChangeAnswer, DocumentList, KbList
+
+MAX_PAGE = 1000
+PAGING = (
+    Parameter("after", "The last page's next_after.", {"type": "string"}),
+    Parameter(
+        "limit",
+        "Documents of a page at most.",
+        {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 100},
+    ),
+)
+
+
+class KnowledgeRoutes:
+    """What HTTP clients may do with knowledge bases."""
+
+    def __init__(self, parts: GatewayParts, directory: KbDirectory) -> None:
+        self._knowledge = parts.knowledge
+        self._directory = directory
+
+    async def kbs(self, x: Exchange) -> None:
+        """Answer GET /v1/kb."""
+        infos = await self._directory.readable(x.principal)
+        await x.reply_json(KbList(tuple(kb_body(info) for info in infos)))
+
+    async def kb(self, x: Exchange) -> None:
+        """Answer GET /v1/kb/{kb}."""
+        name = await self._kb(x)
+        try:
+            info = await self._knowledge.kb(name)
+        except NotFound:
+            # Dropped a moment ago.
+            raise no_such_model(PREFIX + name) from None
+        await x.reply_json(kb_body(info))
+
+    async def documents(self, x: Exchange) -> None:
+        """Answer GET /v1/kb/{kb}/documents."""
+        query = x.query()
+        after = query.get("after", [None])[-1]
+        limit = _limit(query.get("limit", ["100"])[-1])
+        kb = await self._kb(x)
+        page = await self._knowledge.documents(x.context, kb, after=after, limit=limit)
+        answer = DocumentList(tuple(document_body(d) for d in page.documents), page.next_after)
+        await x.reply_json(answer)
+
+    async def document(self, x: Exchange) -> None:
+        """Answer GET /v1/kb/{kb}/documents/{id}."""
+        kb = await self._kb(x)
+        info, text = await self._knowledge.document(x.context, kb, x.path_params["id"])
+        await x.reply_json(document_with_text(info, text))
+
+    async def put(self, x: Exchange) -> None:
+        """Answer PUT /v1/kb/{kb}/documents/{id}; a kb that is not there yet begins with it."""
+        kb = x.kb = x.path_params["kb"]
+        if not x.principal.may_read(kb):
+            raise no_such_model(PREFIX + kb)
+        wait = wait_for(x)
+        upload = await read_upload(x, x.path_params["id"])
+        receipt = await self._knowledge.put(x.context, kb, upload, wait=wait)
+        await self._changed(x, receipt)
+
+    async def delete(self, x: Exchange) -> None:
+        """Answer DELETE /v1/kb/{kb}/documents/{id}."""
+        kb = await self._kb(x)
+        receipt = await self._knowledge.delete(x.context, kb, x.path_params["id"])
+        await self._changed(x, receipt)
+
+    async def _kb(self, x: Exchange) -> str:
+        x.kb = await self._directory.kb(x.principal, x.path_params["kb"])
+        return x.kb
+
+    async def _changed(self, x: Exchange, receipt: CommitReceipt) -> None:
+        document_id = x.path_params["id"]
+        outcome = dict(receipt.outcomes).get(document_id, "unchanged")
+        x.context.kb_version = receipt.version
+        answer = ChangeAnswer(receipt.kb, document_id, outcome, receipt.version, receipt.embedded)
+        await x.reply_json(answer, headers=(("x-forebay-kb-version", str(receipt.version)),))
+
+
+def _limit(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= MAX_PAGE:
+        return int(text)
+    raise InvalidRequest(f"limit is a whole number from 1 to {MAX_PAGE}.", param="limit")
