@@ -123,12 +123,12 @@ def main() -> None:
         inserts(store, rng, words)
         reads(store, rng)
         for figure, call in (
-            ("maintain after inserts", lambda: store.maintain()),
-            ("check", lambda: store.reader.check()),
+            ("maintain after inserts", store.maintain),
+            ("check", store.reader.check),
             ("begin_reembed", lambda: store.begin_reembed("kb", EmbedderSpec("n", "g", 8, 8))),
             ("rewrite", lambda: store.maintain(rewrite=True)),
             ("drop", lambda: store.drop("kb")),
-            ("maintain after drop", lambda: store.maintain()),
+            ("maintain after drop", store.maintain),
         ):
             began = time.perf_counter()
             call()

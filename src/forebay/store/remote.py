@@ -117,13 +117,14 @@ def _raised(failure: _Failure) -> ForebayError:
     if not (isinstance(kind, type) and issubclass(kind, ForebayError)):
         kind = StoreError  # a newer writer's class: its sentence still counts
     retry_after_s = failure.retry_after_s or 1.0
+    code = None if failure.code == kind.code else failure.code
     error: ForebayError
     if issubclass(kind, RateLimited | Overloaded):
-        error = kind(failure.message, retry_after_s=retry_after_s, code=failure.code)
+        error = kind(failure.message, retry_after_s=retry_after_s, code=code)
     elif issubclass(kind, EngineRefused):
-        error = kind(failure.message, status=failure.status or 500, code=failure.code)
+        error = kind(failure.message, status=failure.status or 500, code=code)
     else:
-        error = kind(failure.message, code=failure.code)
+        error = kind(failure.message, code=code)
     error.param = failure.param
     return error
 
@@ -160,7 +161,7 @@ def _prepare_path(folder: Path) -> Path:
         return path
     short = Path(tempfile.mkdtemp(prefix="forebay-")) / SOCKET_FILE
     if len(os.fsencode(short)) > MAX_SOCKET_PATH_BYTES:
-        short = Path(tempfile.mkdtemp(prefix="forebay-", dir="/tmp")) / SOCKET_FILE  # noqa: S108
+        short = Path(tempfile.mkdtemp(prefix="forebay-", dir="/tmp")) / SOCKET_FILE
     part = folder / (ADDRESS_FILE + ".part")
     part.write_text(str(short))
     part.replace(folder / ADDRESS_FILE)
@@ -236,7 +237,7 @@ class WriterServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         call = asyncio.current_task()
-        assert call is not None  # noqa: S101 - asyncio runs this in a task
+        assert call is not None
         self._calls.add(call)
         try:
             await self._answer(reader, writer)
@@ -252,15 +253,17 @@ class WriterServer:
                 raise Overloaded("too many calls to the writer are under way.")
             async with asyncio.timeout(self._settings.request_timeout_s):
                 data = await _read_frame(reader, self._settings.max_frame_bytes)
-            reply: _Reply = _Result(await self._run(_decode(data), reader, writer))
+            result = await self._run(_decode(data), reader, writer)
+            frame = _frame(_Result(result), self._settings.max_frame_bytes)
         except ForebayError as error:
-            reply = _failure(error)
+            frame = _frame(_failure(error), self._settings.max_frame_bytes)
         except (OSError, asyncio.IncompleteReadError):
             raise
         except Exception:  # a fault of a handler ends its call, not the writer
             log.exception("a call on the store's socket failed")
-            reply = _failure(StoreError("the writer process failed; its log says why."))
-        await self._send(writer, reply)
+            fault = StoreError("the writer process failed; its log says why.")
+            frame = _frame(_failure(fault), self._settings.max_frame_bytes)
+        await self._send(writer, frame)
 
     async def _run(
         self, request: _Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -270,15 +273,15 @@ class WriterServer:
             raise NotFound(f"the writer knows no operation {request.operation!r}.")
 
         async def emit(value: object) -> None:
-            await self._send(writer, _Event(value))
+            await self._send(writer, _frame(_Event(value), self._settings.max_frame_bytes))
 
         late = DeadlineExceeded("the writer did not finish in time.")
         work = handler(request.payload, emit)
         limit_s = min(request.timeout_s, self._settings.max_call_s)
         return await _unless_gone(work, reader, limit_s, late)
 
-    async def _send(self, writer: asyncio.StreamWriter, reply: _Reply) -> None:
-        writer.write(_frame(reply, self._settings.max_frame_bytes))
+    async def _send(self, writer: asyncio.StreamWriter, frame: bytes) -> None:
+        writer.write(frame)
         async with asyncio.timeout(self._settings.send_timeout_s):
             await writer.drain()
 

@@ -3,8 +3,6 @@
 Subclass ``FeedConformance`` in a test module and provide a ``record`` fixture that is empty.
 """
 
-# ruff: noqa: S101 - these are tests
-
 from __future__ import annotations
 
 import array

@@ -27,11 +27,16 @@ def document(number: int) -> DocumentDraft:
     return DocumentDraft(f"d{number % 40}", "s", str(number), f"t{number}", text, tuple(chunks))
 
 
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 def main(folder: Path, seed: int) -> None:
     rng = random.Random(seed)
     with_maintenance = 0
     store = StoreWriter(folder)
-    print("open", flush=True)
+    say("open")
     while True:
         kind = rng.choices(["put", "batch", "remove", "embed", "maintain"], [6, 2, 1, 2, 1])[0]
         argument = str(rng.randrange(100_000))
@@ -52,7 +57,7 @@ def main(folder: Path, seed: int) -> None:
         else:
             version = store.reader.version(KB)
             store.maintain({KB: max(0, version - 5)})
-        print(version, kind, argument, flush=True)
+        say(f"{version} {kind} {argument}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from forebay.kernel.documents import ChunkDraft, DocumentDraft
-from forebay.kernel.errors import Conflict, ForebayError, InvalidRequest, NotFound
+from forebay.kernel.errors import Conflict, InvalidRequest, NotFound
 from forebay.kernel.stages import EmbedderSpec
 from forebay.store import StoreWriter
 from forebay.testing.feed_suite import draft_of, unit_vectors
@@ -208,8 +208,8 @@ def test_a_flipped_bit_or_a_cut_is_refused(other: StoreWriter, backup: Path) -> 
         backup.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
         try:
             other.import_kb(backup, f"kb{at}")
-        except ForebayError as error:
-            assert isinstance(error, InvalidRequest)
+        except InvalidRequest:
+            pass
         else:  # bytes of the zip that say nothing of the content, such as dates
             restored += 1
             assert other.reader.kb(f"kb{at}").documents == 4
@@ -231,8 +231,9 @@ def test_a_large_kb_streams(store: StoreWriter, other: StoreWriter, tmp_path: Pa
     documents = [
         DocumentDraft(
             f"d{n}", "s", str(n), "t", "word " * 2000,
-            tuple(ChunkDraft(i, i * 500, i * 500 + 500, ("word " * 2000)[i * 500 : i * 500 + 500], 9)
-                  for i in range(20)),
+            tuple(
+                ChunkDraft(i, i * 500, i * 500 + 500, "word " * 100, 9) for i in range(20)
+            ),
         )
         for n in range(200)
     ]  # fmt: skip
