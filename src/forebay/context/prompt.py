@@ -22,7 +22,8 @@ from forebay.kernel.stages import GenerationRequest, Message, Sampling, TokenCou
 
 LANGUAGES = ("zh", "en")
 _MESSAGE_OVERHEAD_TOKENS = 4
-_PASSAGE_OVERHEAD_TOKENS = 24
+# No tokenizer known here packs more characters into a token on average.
+_MAX_CHARACTERS_PER_TOKEN = 32
 # Markers with which chat formats separate roles; inside a passage they are only text.
 _ROLE_MARKERS = re.compile(
     r"<\|[^|>\n]{1,40}\|>|<｜[^｜>\n]{1,40}｜>|\[/?INST\]|<</?SYS>>|</?s>|<(?:start|end)_of_turn>",
@@ -51,7 +52,7 @@ class PromptBuilder:
         self._settings = settings
         self._counter = counter
         self._secret = secret
-        environment = jinja2.Environment(
+        environment = jinja2.Environment(  # noqa: S701 - prompts are text, not HTML
             undefined=jinja2.StrictUndefined, trim_blocks=False, keep_trailing_newline=False
         )
         sources = {language: _source(language) for language in LANGUAGES}
@@ -69,6 +70,8 @@ class PromptBuilder:
         language = language_of(question)
         output_tokens = sampling.max_tokens or self._settings.max_output_tokens
         budget = self._budget(output_tokens)
+        if len(question) > budget * _MAX_CHARACTERS_PER_TOKEN:
+            raise _too_long(len(question) // _MAX_CHARACTERS_PER_TOKEN, budget)
         kept_history = self._history(history)
         kept = list(passages[: self._settings.max_passages])
         while True:
@@ -82,11 +85,7 @@ class PromptBuilder:
             elif kept:
                 kept.pop()
             else:
-                raise ContextTooLong(
-                    f"the question is too long: it takes {tokens} tokens of the {budget} that "
-                    "fit beside the answer.",
-                    param="messages",
-                )
+                raise _too_long(tokens, budget)
         return GenerationRequest(
             question=question,
             language=language,
@@ -140,6 +139,13 @@ class PromptBuilder:
             if fence not in content:
                 return fence
             salt += 1
+
+
+def _too_long(tokens: int, budget: int) -> ContextTooLong:
+    return ContextTooLong(
+        f"the question is too long: it takes at least {tokens} tokens, and {budget} fit.",
+        param="messages",
+    )
 
 
 def neutralised(text: str) -> str:

@@ -88,7 +88,7 @@ def test_a_passage_cannot_close_the_fence() -> None:
 
 
 def test_passages_over_budget_are_dropped_from_the_end_and_numbers_stay() -> None:
-    hits = [hit(f"{word} " * 150) for word in ("alpha", "beta", "gamma", "delta")]
+    hits = [hit(f"{word} " * 250) for word in ("alpha", "beta", "gamma", "delta")]
     built = builder(window_tokens=1024).build(ask("Q?"), hits, Sampling(max_tokens=100))
     assert 1 <= len(built.passages) < 4
     assert built.prompt_tokens <= 768
