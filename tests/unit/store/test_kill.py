@@ -10,10 +10,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.unit.store.kill_loop import KB, document
 
 from forebay.kernel.documents import DocumentDraft
 from forebay.store import StoreWriter
+from tests.unit.store.kill_loop import KB, document
 
 
 class Expected:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from forebay.kernel.clock import VirtualClock
+from forebay.kernel.clock import SystemClock, VirtualClock
 from forebay.kernel.documents import ChangeSet, ChunkDraft, Vectors
 from forebay.kernel.errors import (
     Conflict,
@@ -335,3 +335,39 @@ def test_chunk_texts_may_differ_from_their_span(store: StoreWriter) -> None:
     store.commit("kb", [draft], [])
     [row] = store.reader.rows("kb", [1])
     assert row.text == "other"
+
+
+POLL = """
+import pathlib, sys, time
+from forebay.store import StoreReader
+reader = StoreReader(pathlib.Path(sys.argv[1]))
+seen = 0
+while seen < 5:
+    version = reader.version("kb")
+    if version != seen:
+        seen = version
+        texts = [row.text for row in reader.rows("kb", reader.changes("kb", seen - 1).added)]
+        sys.stdout.write(f"{seen} {texts[0]}\\n")
+        sys.stdout.flush()
+    time.sleep(0.005)
+"""
+
+
+def test_another_process_sees_each_version(store: StoreWriter) -> None:
+    store.commit("kb", [draft_of("a", "text 1")], [])
+    reader = subprocess.Popen(
+        [sys.executable, "-c", POLL, str(store.folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"PYTHONPATH": ":".join(filter(None, sys.path))},
+    )
+    assert reader.stdout is not None
+    assert reader.stdout.readline() == "1 text 1\n"
+    for number in range(2, 6):
+        store.commit("kb", [draft_of("a", f"text {number}")], [])
+        began = SystemClock().now()
+        assert reader.stdout.readline() == f"{number} text {number}\n"
+        assert SystemClock().now() - began < 5  # 500 ms are promised; this machine is shared
+        store.maintain({"kb": number})
+    assert reader.wait(timeout=10) == 0
+    reader.stdout.close()

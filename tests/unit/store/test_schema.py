@@ -8,13 +8,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.unit.store import schema_v1
 
 from forebay.kernel.documents import ChangeSet
 from forebay.kernel.errors import StoreError, StoreTooNew
 from forebay.store import StoreReader, StoreWriter
 from forebay.store.schema import MIGRATIONS, migrate, require_current, schema_version
 from forebay.testing.feed_suite import draft_of
+from tests.unit.store import schema_v1
 
 
 @pytest.fixture
