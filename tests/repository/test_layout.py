@@ -24,13 +24,19 @@ WITHOUT_IMPORT = {
 
 
 def imports(file: Path) -> set[str]:
-    """Top-level names of what a file imports from outside the package."""
+    """Top-level names of what a file imports from outside the package, also by import_module."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.add(node.module.partition(".")[0])
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            match node.args:
+                case [ast.Constant(value=str(name))]:
+                    names.add(name.partition(".")[0])
+                case _:
+                    pass  # a module of our own, by a computed name
     return names - set(sys.stdlib_module_names) - {"forebay"}
 
 
