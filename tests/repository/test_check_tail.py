@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tools.check_tail import MAX_FILE_LINES, check_paths, check_source, main
 
 HERE = Path("example.py")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tools.snippets import marked_blocks
 
 FIELDS = ("Context", "Choice", "Runner-up", "Why", "Revisit when")
@@ -83,3 +84,19 @@ def test_every_runtime_package_has_its_decision(repository: Path) -> None:
     for name in names:
         package = re.split(r"[^A-Za-z0-9._-]", name)[0]
         assert f"`{package}`" in written, f"no record in docs/decisions speaks of {package}"
+
+
+def test_no_tracked_file_names_a_package_index_or_a_folder_of_one_machine(repository: Path) -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=repository, check=False, capture_output=True, text=True
+    )
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    words = ("py" + "pi.org", "files.python" + "hosted.org", "npmjs" + ".org", "/wo" + "rk/")
+    for name in listed.stdout.split("\0"):
+        file = repository / name
+        if not name or not file.is_file() or file.stat().st_size > 2**20:
+            continue
+        text = file.read_bytes().decode("utf-8", errors="ignore")
+        for word in words:
+            assert word not in text, f"{name} says {word}"
