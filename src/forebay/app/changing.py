@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -153,9 +153,14 @@ async def _watch(
     """Ingest a folder again whenever something in it changed; ends with the process."""
     roots = {request.path: request for request in requests}
     async for changed in awatch(*roots, debounce=500, recursive=True):
-        touched = {root for _, path in changed for root in roots if _inside(path, root)}
-        for root in sorted(touched):
+        for root in sorted(touched_roots(changed, roots)):
             report.summary(await _ingest(changes, roots[root], report))
+
+
+def touched_roots(changed: Iterable[tuple[object, str]], roots: Iterable[str]) -> set[str]:
+    """Which of ``roots`` the changed paths lie in."""
+    known = list(roots)
+    return {root for _, path in changed for root in known if _inside(path, root)}
 
 
 def _inside(path: str, root: str) -> bool:

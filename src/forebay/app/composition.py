@@ -1,0 +1,160 @@
+"""Where everything is put together: the stages of an answer as a list, the gateway's parts."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar
+
+import msgspec
+import uvloop
+
+from forebay import __version__
+from forebay.app.remote import RemoteWriting
+from forebay.app.runtime import Process, open_process, store_folder
+from forebay.app.settings import Settings
+from forebay.context import CitationStream, PromptBuilder
+from forebay.gateway.app import GatewayApp
+from forebay.gateway.build import build_app
+from forebay.gateway.identity import Identity, build_table
+from forebay.gateway.parts import GatewayParts, Readiness
+from forebay.generation.opening import open_generator
+from forebay.ingest import EstimatedTokenCounter
+from forebay.kernel.stages import GenerationRequest
+from forebay.pipeline.answer import AnswerParts, AnswerPipeline
+from forebay.pipeline.knowledge import KnowledgeService
+from forebay.pipeline.messages import Citation
+from forebay.rerank import SimilarityReranker, SimilaritySettings
+from forebay.retrieval import HybridRetriever
+from forebay.telemetry.metrics import Metrics
+
+T = TypeVar("T")
+CALL_S = 24 * 3600.0
+
+
+class Answerer(msgspec.Struct, frozen=True):
+    """The answering half of a process."""
+
+    process: Process
+    answering: AnswerPipeline
+
+    def kb_names(self) -> tuple[str, ...]:
+        """Knowledge bases that can be asked."""
+        return self.process.reading.indexes.names()
+
+
+class Service(msgspec.Struct, frozen=True):
+    """A process that serves HTTP."""
+
+    app: GatewayApp
+    answerer: Answerer
+
+    def shortcomings(self) -> tuple[str, ...]:
+        """What works at less than its best, in sentences; cheap enough for every probe."""
+        writing = self.answerer.process.writing
+        return writing.shortcomings() if writing is not None else ()
+
+
+def run_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run a server's coroutine on the fast loop."""
+    return uvloop.run(work)
+
+
+@asynccontextmanager
+async def open_answerer(process: Process) -> AsyncIterator[Answerer]:
+    """Build the stages of an answer, outermost first: retrieve, prompt, generate, cite."""
+    reading = process.reading
+    settings = reading.settings
+    counter = EstimatedTokenCounter()
+    async with AsyncExitStack() as stack:
+        generator = await stack.enter_async_context(
+            open_generator(settings.generation, counter=counter, clock=reading.clock)
+        )
+        parts = AnswerParts(
+            retriever=HybridRetriever(
+                reading.indexes.get,
+                reading.embedder,
+                settings.retrieval,
+                reading.threads.executor,
+            ),
+            prompting=PromptBuilder(settings.context, counter, secrets.token_hex(8)),
+            generator=generator,
+            cite=Citing,
+        )
+        yield Answerer(process, AnswerPipeline(parts))
+
+
+@asynccontextmanager
+async def open_reading(settings: Settings) -> AsyncIterator[Answerer]:
+    """A process that only reads, for commands; works beside a running server."""
+    async with open_process(settings, write=False) as process, open_answerer(process) as answerer:
+        yield answerer
+
+
+@asynccontextmanager
+async def open_service(
+    process: Process, readiness: Callable[[Service], Readiness]
+) -> AsyncIterator[Service]:
+    """The HTTP application over a process; changes go to its writing half or to the socket."""
+    reading = process.reading
+    settings = reading.settings
+    changes = process.writing or RemoteWriting(store_folder(settings), reading.clock, CALL_S)
+    async with open_answerer(process) as answerer:
+        knowledge = KnowledgeService(
+            reading.reader, reading.reader, changes, reading.threads.run, reading.clock
+        )
+        held: list[Service] = []
+        embedder = reading.embedder
+        parts = GatewayParts(
+            answering=answerer.answering,
+            knowledge=knowledge,
+            identity=Identity(build_table(settings.tenants)),
+            metrics=Metrics(max_tenants=settings.telemetry.max_tenants),
+            clock=reading.clock,
+            settings=settings.server,
+            embedder=embedder,
+            reranker=(
+                None if embedder is None else SimilarityReranker(embedder, SimilaritySettings())
+            ),
+            readiness=lambda: readiness(held[0]),
+            version=__version__,
+        )
+        service = Service(build_app(parts), answerer)
+        held.append(service)
+        yield service
+
+
+class Citing:
+    """The citations of one answer, from marker numbers to documents."""
+
+    def __init__(self, request: GenerationRequest) -> None:
+        self._request = request
+        self._stream = CitationStream(request.passages)
+
+    def feed(self, text: str) -> str:
+        """Return the text that is certain after ``text`` arrived."""
+        return self._stream.feed(text)
+
+    def finish(self) -> tuple[str, Sequence[Citation], int]:
+        """Return the rest, the citations by number, the count of bad markers."""
+        rest, cited = self._stream.finish()
+        return rest, [self._citation(number) for number in cited.numbers], cited.invalid
+
+    def _citation(self, number: int) -> Citation:
+        hit = self._request.passages[number - 1]
+        chunk = hit.chunk
+        return Citation(
+            index=number,
+            document_id=chunk.document_id,
+            chunk_id=str(chunk.chunk_id),
+            title=chunk.title,
+            source=chunk.source,
+            text=chunk.text,
+            score=hit.score,
+            start=chunk.start,
+            end=chunk.end,
+            page=chunk.page,
+            heading_path=chunk.heading_path,
+        )

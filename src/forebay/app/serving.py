@@ -1,0 +1,197 @@
+"""``forebay serve``: bind, open, index what is configured, serve, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from watchfiles import awatch
+
+from forebay.app.changing import kb_of_path, touched_roots
+from forebay.app.composition import Service, open_service, run_loop
+from forebay.app.remote import handlers
+from forebay.app.runtime import open_process, store_folder
+from forebay.app.settings import KnowledgeSettings, Settings, load_settings
+from forebay.app.workers import WorkerSet
+from forebay.app.writing import Writing
+from forebay.gateway.identity import build_table
+from forebay.gateway.parts import Readiness
+from forebay.gateway.server import Server, bind
+from forebay.kernel.clock import SystemClock
+from forebay.kernel.errors import ConfigError, ForebayError, InvalidRequest
+from forebay.pipeline.folders import FileEvent, FolderRequest
+from forebay.app.logs import start_logging
+from forebay.store.remote import WriterServer
+
+log = logging.getLogger("forebay.serve")
+
+
+STOP_GRACE_S = 5.0
+
+
+class ServeOptions(msgspec.Struct, frozen=True):
+    """What ``forebay serve`` was asked for beside its settings."""
+
+    paths: tuple[str, ...] = ()
+    kb: str | None = None
+    workers: int = 1
+    watch: bool = False
+
+
+class _Run(msgspec.Struct, frozen=True):
+    """One call of ``forebay serve``."""
+
+    settings: Settings
+    config: Path | None
+    flags: Mapping[str, Any]
+    options: ServeOptions
+
+
+def serve(config: Path | None, flags: Mapping[str, Any], options: ServeOptions) -> int:
+    """Serve until a signal ends it; 0 after a clean drain."""
+    settings, _ = load_settings(config, flags)
+    settings = _with_paths(settings, options)
+    for name, knowledge in settings.knowledge.items():
+        for path in knowledge.paths:
+            if not Path(path).exists():
+                raise InvalidRequest(f"knowledge.{name} names {path}, which does not exist.")
+    start_logging(settings.telemetry)
+    return run_loop(_serve(_Run(settings, config, flags, options)))
+
+
+def _with_paths(settings: Settings, options: ServeOptions) -> Settings:
+    """Paths of the command line become knowledge bases beside the configured ones."""
+    knowledge = dict(settings.knowledge)
+    for path in options.paths:
+        name = kb_of_path(settings, options.kb, path)
+        known = knowledge.get(name, KnowledgeSettings())
+        if path not in known.paths:
+            paths = (*known.paths, path)
+            knowledge[name] = msgspec.structs.replace(known, paths=paths)
+    if options.watch:
+        knowledge = {
+            name: msgspec.structs.replace(each, watch=True) for name, each in knowledge.items()
+        }
+    return msgspec.structs.replace(settings, knowledge=knowledge)
+
+
+class Progress:
+    """What start-up still waits for, and what works at less than its best."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, str] = {"start": "starting"}
+        self.failed: dict[str, str] = {}
+
+    def readiness(self, service: Service) -> Readiness:
+        """Ready when every configured folder has been read once."""
+        degraded = [*self.failed.values(), *service.shortcomings()]
+        return Readiness(not self.waiting, tuple(self.waiting.values()), tuple(degraded))
+
+
+async def _serve(run: _Run) -> int:
+    settings = run.settings
+    build_table(settings.tenants)
+    listener = bind(settings.server.host, settings.server.port)
+    progress = Progress()
+    async with open_process(settings, write=True) as process:
+        assert process.writing is not None  # noqa: S101 - opened for writing
+        writing = process.writing
+        async with open_service(process, lambda service: progress.readiness(service)) as service:
+            server = Server(service.app, [listener])
+            socket_server = WriterServer(
+                store_folder(settings), handlers(writing, process.reading.clock)
+            )
+            await socket_server.start()
+            try:
+                async with asyncio.TaskGroup() as group:
+                    beside = [group.create_task(_index(settings, writing, progress))]
+                    if run.options.workers > 1:
+                        beside.append(group.create_task(_workers(run, listener).run()))
+                    with _reload_on_hangup(run, service):
+                        await server.serve()
+                    for task in beside:
+                        task.cancel()
+            finally:
+                await socket_server.close()
+    return 0
+
+
+def _workers(run: _Run, listener: socket.socket) -> WorkerSet:
+    settings = run.settings
+    return WorkerSet(
+        run.options.workers - 1,
+        listener,
+        msgspec.json.encode(settings),
+        settings.server.drain_s + STOP_GRACE_S,
+        SystemClock(),
+    )
+
+
+async def _index(settings: Settings, writing: Writing, progress: Progress) -> None:
+    """Read every configured folder once, then follow those that are watched."""
+    for name in settings.knowledge:
+        progress.waiting[name] = f"indexing {name}"
+    progress.waiting.pop("start", None)
+    watched: dict[str, FolderRequest] = {}
+    for name, knowledge in settings.knowledge.items():
+        await writing.ensure(name)
+        for path in knowledge.paths:
+            request = FolderRequest(
+                name, str(Path(path).resolve()), knowledge.tags, knowledge.groups
+            )
+            await _read_folder(writing, request, progress)
+            if knowledge.watch:
+                watched[request.path] = request
+        progress.waiting.pop(name, None)
+    log.info("ready: %s", ", ".join(settings.knowledge) or "no knowledge base is configured yet")
+    if watched:
+        async for changed in awatch(*watched, debounce=500, recursive=True):
+            for root in sorted(touched_roots(changed, watched)):
+                await _read_folder(writing, watched[root], progress)
+
+
+async def _read_folder(writing: Writing, request: FolderRequest, progress: Progress) -> None:
+    """Ingest one folder; a failure degrades the service and is told, it does not end it."""
+
+    async def emit(event: FileEvent) -> None:
+        if event.outcome in ("skipped", "failed"):
+            log.warning("%s %s: %s", event.outcome, event.document_id, event.reason)
+
+    key = f"{request.kb}:{request.path}"
+    try:
+        summary = await writing.ingest(request, emit)
+    except ForebayError as error:
+        log.error("%s was not indexed: %s", request.kb, error.message)
+        progress.failed[key] = f"{request.kb} was not indexed: {error.message}"
+        return
+    progress.failed.pop(key, None)
+    counts = ", ".join(f"{count} {name}" for name, count in summary.outcomes.items())
+    log.info("%s: version %d, %s", summary.kb, summary.version, counts or "no files")
+
+
+@contextmanager
+def _reload_on_hangup(run: _Run, service: Service) -> Iterator[None]:
+    """SIGHUP reads keys, plans and quotas again; a wrong file leaves the old ones in force."""
+
+    def reload() -> None:
+        try:
+            settings, _ = load_settings(run.config, run.flags)
+            service.app.identity.replace(build_table(settings.tenants))
+        except ConfigError as error:
+            log.error("nothing was reloaded: %s", error.message)
+        else:
+            log.info("keys and plans were reloaded")
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
