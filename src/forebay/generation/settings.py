@@ -93,9 +93,7 @@ class LlamaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpu_layers: Annotated[
         int, Meta(description="Layers put on a GPU; 0: none, -1: all.", ge=-1)
     ] = 0
-    max_output_tokens: Annotated[
-        int, Meta(description="Longest answer, in tokens.", ge=1)
-    ] = 512
+    max_output_tokens: Annotated[int, Meta(description="Longest answer, in tokens.", ge=1)] = 512
     max_waiting: Annotated[
         int, Meta(description="Requests waiting for a slot at most; more are refused.", ge=0)
     ] = 64

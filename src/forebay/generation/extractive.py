@@ -1,0 +1,225 @@
+"""The default backend: the sentences that answer, quoted and cited, or a refusal.
+
+Needs no model, takes a fraction of a millisecond to a few, and is the last rung of any ladder.
+Quotes stay in their source's language; the words around them are in the question's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Sequence
+
+import msgspec
+
+from forebay.generation.frames import Frame, frame_for, is_greeting
+from forebay.generation.passages import PassageCache, cells
+from forebay.generation.selection import choose, lead_of
+from forebay.generation.settings import ExtractiveSettings
+from forebay.generation.support import Reading, Scored, SupportModel, Weights, read
+from forebay.generation.terms import Term, question_terms
+from forebay.kernel.context import RequestContext
+from forebay.kernel.errors import DeadlineExceeded
+from forebay.kernel.stages import (
+    Finished,
+    FinishReason,
+    GenerationRequest,
+    TextDelta,
+    TokenCounter,
+)
+
+MODEL = "extractive"
+
+# Fitted by benchmarks/extractive/measure.py; see the paragraph there.
+SUPPORT = SupportModel(
+    words=Weights(constant=-10.42, window=7.74, found=6.65, names_missing=-1.04),
+    words_share=Weights(constant=-11.82, window=6.02, found=6.41, names_missing=-0.90, share=9.72),
+    vectors=Weights(
+        constant=-11.16, window=6.88, found=6.08, names_missing=-1.09, cosine_lead=1.84
+    ),
+    vectors_share=Weights(
+        constant=-14.11,
+        window=5.51,
+        found=4.83,
+        names_missing=-0.94,
+        share=18.47,
+        cosine_lead=0.83,
+    ),
+    crossing=Weights(constant=-4.5, found=3.19, share=13.05, cosine_lead=1.49),
+)
+
+_BRACKETED_NUMBER = re.compile(r"\[(\s*\d[\d\s,，]*)\]")
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """An answer before it is streamed: its pieces in order, and whether it is a refusal."""
+
+    pieces: tuple[str, ...]
+    refused: bool
+    score: float
+
+
+class ExtractiveGenerator:
+    """Quotes; its cost does not depend on the answer's length."""
+
+    def __init__(
+        self,
+        counter: TokenCounter,
+        settings: ExtractiveSettings | None = None,
+        model: SupportModel = SUPPORT,
+    ) -> None:
+        self._counter = counter
+        self._settings = settings or ExtractiveSettings()
+        self._model = model
+        self._cache = PassageCache(max_entries=self._settings.cached_passages)
+
+    async def generate(
+        self, ctx: RequestContext, request: GenerationRequest
+    ) -> AsyncGenerator[TextDelta | Finished, None]:
+        """Yield the frame and the quotes one by one, then ``Finished``.
+
+        ``DeadlineExceeded`` when the deadline has passed at the start.
+        """
+        if ctx.deadline.expired():
+            raise DeadlineExceeded("The request's deadline passed before the answer was written.")
+        draft = self.draft(request)
+        budget = min(request.max_output_tokens, request.sampling.max_tokens or 1 << 30)
+        pieces, reason = _bounded(draft.pieces, request.sampling.stop or (), budget, self._counter)
+        for piece in pieces:
+            yield TextDelta(piece)
+        yield Finished(
+            reason=reason,
+            prompt_tokens=request.prompt_tokens,
+            completion_tokens=self._counter.count("".join(pieces)),
+            model=MODEL,
+            refused=draft.refused,
+        )
+
+    def draft(self, request: GenerationRequest) -> Draft:
+        """Choose what to quote; a pure function of the request but for the passage cache."""
+        frame = frame_for(request.language)
+        if is_greeting(request.question):
+            return Draft((frame.greeting,), refused=True, score=0.0)
+        terms = question_terms(request.question)
+        reading = self.read(terms, request)
+        score = self._model.score(reading.features) - self._settings.strictness
+        if not terms or score < 0.0:
+            return Draft((frame.refusal,), refused=True, score=score)
+        chosen = self._choose(request, terms, reading)
+        if not chosen:
+            return Draft((frame.refusal,), refused=True, score=score)
+        return Draft(tuple(_write(chosen, frame)), refused=False, score=score)
+
+    def read(self, terms: Sequence[Term], request: GenerationRequest) -> Reading:
+        """Look for the terms in the request's passages."""
+        return read(
+            terms,
+            request.passages,
+            [self._cache.get(hit) for hit in request.passages],
+            shares=self._settings.scores_are_shares
+            and all(hit.rerank is None for hit in request.passages),
+            cosine_deviation=self._settings.cosine_deviation,
+        )
+
+    def statistics(self) -> dict[str, int]:
+        """What the passage cache holds."""
+        return self._cache.statistics()
+
+    def _choose(
+        self, request: GenerationRequest, terms: Sequence[Term], reading: Reading
+    ) -> list[Scored]:
+        settings = self._settings
+        if reading.features.crossing and reading.features.found <= 0.0:
+            return lead_of(reading.units, max_characters=settings.max_quote_characters)
+        return choose(
+            request.question,
+            terms,
+            request.passages,
+            reading.units,
+            max_quotes=settings.max_quotes,
+            max_characters=settings.max_quote_characters,
+        )
+
+
+def _write(chosen: Sequence[Scored], frame: Frame) -> list[str]:
+    """Frame and quotations; neighbours in one passage run together under one marker."""
+    pieces = [frame.opening + "\n"]
+    groups: list[list[Scored]] = []
+    for one in chosen:
+        last = groups[-1][-1] if groups else None
+        if (
+            last is not None
+            and last.passage == one.passage
+            and last.position + 1 == one.position
+            and {last.unit.kind, one.unit.kind} == {"sentence"}
+        ):
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    lead = ""
+    for group in groups:
+        marker = f"[{group[0].passage + 1}]"
+        first = group[0].unit
+        if first.kind == "code":
+            pieces.append(f"\n```\n{first.text}\n```\n{marker}\n")
+            continue
+        text = _joined([_quotable(one, frame) for one in group])
+        if first.kind == "item" and first.lead:
+            shown = "" if first.lead == lead else _escape(first.lead) + " "
+            lead = first.lead
+            text = shown + text
+        pieces.append(f"\n> {text} {marker}\n")
+    pieces[-1] = pieces[-1].removesuffix("\n")
+    return pieces
+
+
+def _joined(texts: Sequence[str]) -> str:
+    whole = texts[0]
+    for text in texts[1:]:
+        whole += text if ord(whole[-1]) > 0x2E7F else " " + text
+    return whole
+
+
+def _quotable(one: Scored, frame: Frame) -> str:
+    if one.unit.kind != "row":
+        return _escape(one.unit.text)
+    names, values = cells(one.unit.lead), cells(one.unit.text)
+    pairs = [
+        frame.pair.format(name=name, value=value) if name else value
+        for name, value in zip([*names, *[""] * len(values)], values, strict=False)
+        if value
+    ]
+    return _escape(frame.separator.join(pairs))
+
+
+def _escape(text: str) -> str:
+    """Keep a source's own ``[12]`` from being read as a citation of this answer."""
+    return _BRACKETED_NUMBER.sub(r"\\[\1\\]", text)
+
+
+def _bounded(
+    pieces: Sequence[str], stop: Sequence[str], max_tokens: int, counter: TokenCounter
+) -> tuple[list[str], FinishReason]:
+    """Cut at the first stop sequence, then at the token bound; pieces keep their ends."""
+    text = "".join(pieces)
+    end = min((at for at in (text.find(one) for one in stop if one) if at >= 0), default=len(text))
+    reason: FinishReason = "stop"
+    if counter.count(text[:end]) > max_tokens:
+        end, reason = _cut(text[:end], max_tokens, counter), "length"
+    kept, used = [], 0
+    for piece in pieces:
+        part = piece[: max(0, end - used)]
+        used += len(piece)
+        if part:
+            kept.append(part)
+    return kept, reason
+
+
+def _cut(text: str, max_tokens: int, counter: TokenCounter) -> int:
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if counter.count(text[:middle]) <= max_tokens:
+            low = middle
+        else:
+            high = middle - 1
+    return low

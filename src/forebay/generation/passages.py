@@ -1,0 +1,234 @@
+"""A passage cut into what can be quoted: sentences, table rows under their header, list items.
+
+The analysis of a passage depends on its text alone, so it is kept in a cache with bounds on
+entries and characters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from typing import Literal
+
+import msgspec
+
+from forebay.generation.terms import HAN, Term, fold, stems
+from forebay.kernel.documents import Hit
+
+UnitKind = Literal["sentence", "row", "item", "code", "heading"]
+
+_MAX_UNIT_CHARACTERS = 480
+_HEADING_CHARACTERS = 80
+_HAN = re.compile(f"[{HAN}]")
+_FENCE = re.compile(r"\s*(```|~~~)")
+_ATX = re.compile(r"\s{0,3}#{1,6}\s+(?P<text>.*?)\s*#*$")
+_ITEM = re.compile(
+    r"\s*(?:[-*+•·▪◦]|\(?\d{1,3}[.)、）]|[（(][一二三四五六七八九十\d]{1,3}[）)])\s*(?=\S)"
+)
+_RULE_ROW = re.compile(r"[\s|:\-+=]*")
+_TERMINAL = tuple(".!?。！？…；;:：,，")
+_CLOSERS = "\"'”’»」』）)】\\]"
+_END = re.compile(
+    rf"[。！？｡？]+[{_CLOSERS}]*"
+    rf"|(?P<dot>[.!?…]+)[{_CLOSERS}]*(?:\[\d{{1,3}}\])*"
+    rf"(?=\s+[^\sa-z]|\s*[{HAN}]|\s*$)"
+)
+_ABBREVIATION = re.compile(
+    r"(?:\b(?:mr|mrs|ms|dr|prof|sr|jr|st|vs|etc|e\.g|i\.e|cf|no|nos|vol|fig|eq|sec|pp|inc|ltd|co|"
+    r"corp|dept|approx|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec|gen|col|lt|sgt|capt|rev|"
+    r"hon|gov|sen|rep|pres|u\.s|u\.k|a\.m|p\.m|ph\.d|d\.c)|\b[a-z])$",
+    re.IGNORECASE,
+)
+_CLAUSE = re.compile(r"[；;，,、:：]\s*|\s")
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """One quotable piece.
+
+    ``lead`` is the header of a table row or the lead-in of a list item. ``folded`` and ``stems``
+    are what terms are looked for in, lead included.
+    """
+
+    kind: UnitKind
+    text: str
+    lead: str
+    folded: str
+    stems: frozenset[str]
+
+    def holds(self, term: Term) -> float:
+        """How much of ``term`` is here, 0..1: a long Han word may be there in parts."""
+        if not term.han:
+            return 1.0 if term.key in self.stems else 0.0
+        key, folded = term.key, self.folded
+        if key in folded:
+            return 1.0
+        pairs = len(key) - 1
+        if pairs < 2:
+            return 0.0
+        return 0.8 * sum(key[at : at + 2] in folded for at in range(pairs)) / pairs
+
+
+class Passage(msgspec.Struct, frozen=True):
+    """The units of a passage in reading order, and its title and heading path as one unit.
+
+    ``has_han``: Han is more than a few names in another text; ``mostly_han``: Latin is no more
+    than names in a Chinese text.
+    """
+
+    units: tuple[Unit, ...]
+    head: Unit
+    has_han: bool
+    mostly_han: bool
+
+
+class PassageCache:
+    """Analysed passages, least recently used out first; used from the event loop only."""
+
+    def __init__(self, *, max_entries: int = 2048, max_characters: int = 4_000_000) -> None:
+        self._max_entries = max_entries
+        self._max_characters = max_characters
+        self._characters = 0
+        self._kept: OrderedDict[tuple[str, str, str, tuple[str, ...]], Passage] = OrderedDict()
+
+    def get(self, hit: Hit) -> Passage:
+        """Return the analysis of a hit's text, computed at most once while it is kept."""
+        chunk = hit.chunk
+        key = (chunk.text, chunk.context, chunk.title, chunk.heading_path)
+        passage = self._kept.get(key)
+        if passage is not None:
+            self._kept.move_to_end(key)
+            return passage
+        passage = analyse(*key)
+        size = len(chunk.text)
+        self._kept[key] = passage
+        self._characters += size
+        while len(self._kept) > self._max_entries or self._characters > self._max_characters:
+            (text, *_), _ = self._kept.popitem(last=False)
+            self._characters -= len(text)
+        return passage
+
+    def statistics(self) -> dict[str, int]:
+        """Entries and characters held."""
+        return {"entries": len(self._kept), "characters": self._characters}
+
+
+def analyse(text: str, context: str, title: str, heading_path: tuple[str, ...]) -> Passage:
+    """Cut a chunk's text into units; ``context`` may hold its table's header row."""
+    units = tuple(_Cutter(context).cut(text))
+    head = _unit("heading", " ".join([title.replace("_", " "), *heading_path]), "")
+    han = len(_HAN.findall(text))
+    latin = sum(character.isascii() and character.isalpha() for character in text)
+    # A Chinese word has about two characters, an English one about five.
+    return Passage(units=units, head=head, has_han=han * 20 > latin, mostly_han=han * 5 > latin * 2)
+
+
+def cells(row: str) -> list[str]:
+    """The cells of a table row written with pipes."""
+    return [cell.strip() for cell in row.strip().strip("|").split("|")]
+
+
+def is_row(line: str) -> bool:
+    """Whether a line is a table row: cells between pipes."""
+    return " | " in line or (line.lstrip().startswith("|") and line.count("|") > 1)
+
+
+def _unit(kind: UnitKind, text: str, lead: str) -> Unit:
+    whole = f"{lead}\n{text}" if lead else text
+    return Unit(kind, text, lead, fold(whole), stems(whole))
+
+
+class _Cutter:
+    """Goes through the lines of one passage once."""
+
+    def __init__(self, context: str) -> None:
+        rows = [line for line in context.splitlines() if is_row(line)]
+        self._context_header = rows[-1].strip() if rows else ""
+        self._header = ""
+        self._lead = ""
+        self._units: list[Unit] = []
+
+    def cut(self, text: str) -> list[Unit]:
+        lines = text.split("\n")
+        at = 0
+        while at < len(lines):
+            line = lines[at]
+            if _FENCE.match(line):
+                at = self._code(lines, at)
+                continue
+            if is_row(line):
+                self._row(line)
+            else:
+                self._header = ""
+                if line.strip():
+                    alone = at + 1 >= len(lines) or not lines[at + 1].strip()
+                    self._line(line, alone=alone)
+            at += 1
+        return self._units
+
+    def _code(self, lines: list[str], at: int) -> int:
+        end = at + 1
+        while end < len(lines) and not _FENCE.match(lines[end]):
+            end += 1
+        body = "\n".join(lines[at + 1 : end]).strip("\n")
+        if body.strip():
+            self._units.append(_unit("code", body[: 2 * _MAX_UNIT_CHARACTERS], self._lead))
+        self._header = ""
+        return end + 1
+
+    def _row(self, line: str) -> None:
+        if _RULE_ROW.fullmatch(line):
+            return
+        if not self._header:
+            self._header = self._context_header or line.strip()
+            if self._header == line.strip():
+                return
+        self._units.append(_unit("row", line.strip(), self._header))
+
+    def _line(self, line: str, *, alone: bool) -> None:
+        heading = _ATX.match(line)
+        stripped = line.strip()
+        item = _ITEM.match(line)
+        if heading or (
+            alone
+            and item is None
+            and len(stripped) <= _HEADING_CHARACTERS
+            and not stripped.endswith(_TERMINAL)
+        ):
+            text = heading["text"] if heading else stripped
+            if text:
+                self._units.append(_unit("heading", text, ""))
+            self._lead = ""
+            return
+        if item is not None:
+            body = line[item.end() :].strip()
+            for piece in _pieces(body):
+                self._units.append(_unit("item", piece, self._lead))
+            return
+        for piece in sentences(stripped):
+            self._units.append(_unit("sentence", piece, ""))
+        self._lead = stripped if stripped.endswith((":", "：")) and len(stripped) <= 160 else ""
+
+
+def sentences(line: str) -> list[str]:
+    """The sentences of one line, none longer than 480 characters."""
+    found: list[str] = []
+    at = 0
+    for match in _END.finditer(line):
+        if match["dot"] is not None:
+            before = line[max(at, match.start() - 12) : match.start()]
+            if match["dot"] == "." and _ABBREVIATION.search(before):
+                continue
+        found += _pieces(line[at : match.end()].strip())
+        at = match.end()
+    return found + _pieces(line[at:].strip())
+
+
+def _pieces(sentence: str) -> list[str]:
+    pieces = []
+    while len(sentence) > _MAX_UNIT_CHARACTERS:
+        cut = _MAX_UNIT_CHARACTERS
+        for match in _CLAUSE.finditer(sentence, _MAX_UNIT_CHARACTERS // 2, _MAX_UNIT_CHARACTERS):
+            cut = match.end()
+        pieces.append(sentence[:cut].rstrip())
+        sentence = sentence[cut:].lstrip()
+    return [*pieces, sentence] if sentence else pieces

@@ -1,0 +1,180 @@
+"""Whether passages support an answer: a logistic score of a few numbers, and where it is best.
+
+score = c + sum of coefficient x feature, supported from 0 on. The constants were fitted on one
+half of the questions and checked on the other (``benchmarks/extractive``). Cosines of some
+embedders are crowded, so only the lead of the best cosine over the rest of the hits counts, in
+standard deviations of unrelated pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from forebay.generation.passages import Passage, Unit
+from forebay.generation.terms import NAME_WEIGHT, Term
+from forebay.kernel.documents import Hit
+
+_NEIGHBOUR = 0.5
+_HEAD = 0.5
+_PASSAGE = 0.3
+"""What a term is worth for a sentence when it stands beside it, in a heading, or further off."""
+
+E5_COSINE_DEVIATION = 0.03
+"""Standard deviation of the cosine of unrelated passages under the default embedder."""
+
+
+class Weights(msgspec.Struct, frozen=True):
+    """One fitted logistic model; an absent feature has coefficient 0."""
+
+    constant: float
+    window: float = 0.0
+    found: float = 0.0
+    names_missing: float = 0.0
+    share: float = 0.0
+    cosine_lead: float = 0.0
+
+
+class Features(msgspec.Struct, frozen=True):
+    """What the decision is made from.
+
+    ``window``: share of the question's weight in the best unit and its surroundings, 0..1.
+    ``found``: log(1 + weight found in the best passage). ``names_missing``: log(1 + weight of
+    names and numbers no passage has). ``share``: best hit's score, where scores are shares of
+    an ideal in 0..1, else 0. ``cosine_lead``: best cosine less the mean of those from the third
+    on, in deviations; None without vectors. ``crossing``: the passages lack the question's script.
+    """
+
+    window: float
+    found: float
+    names_missing: float
+    share: float
+    cosine_lead: float | None
+    crossing: bool
+
+
+class Scored(msgspec.Struct, frozen=True):
+    """A unit as an answer: where it stands, what it covers itself (per term), and its score."""
+
+    passage: int
+    position: int
+    unit: Unit
+    own: tuple[float, ...]
+    window: float
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """Passages read for a question: the decision's features and every quotable unit."""
+
+    features: Features
+    units: tuple[Scored, ...]
+
+
+class SupportModel(msgspec.Struct, frozen=True):
+    """Constants for every situation: with or without vectors, scores that are shares or not."""
+
+    words: Weights
+    words_share: Weights
+    vectors: Weights
+    vectors_share: Weights
+    crossing: Weights
+
+    def score(self, features: Features) -> float:
+        """Log-odds that the passages support an answer; 0 is the fitted threshold."""
+        lead = features.cosine_lead
+        if features.crossing:
+            if lead is None:
+                return -math.inf
+            weights = self.crossing
+        elif lead is None:
+            weights = self.words_share if features.share > 0.0 else self.words
+        else:
+            weights = self.vectors_share if features.share > 0.0 else self.vectors
+        return (
+            weights.constant
+            + weights.window * features.window
+            + weights.found * features.found
+            + weights.names_missing * features.names_missing
+            + weights.share * features.share
+            + weights.cosine_lead * (lead or 0.0)
+        )
+
+
+def read(
+    terms: Sequence[Term],
+    hits: Sequence[Hit],
+    passages: Sequence[Passage],
+    *,
+    shares: bool,
+    cosine_deviation: float,
+) -> Reading:
+    """Look for the question's terms in every unit of every passage."""
+    total = sum(term.weight for term in terms) or 1.0
+    units: list[Scored] = []
+    best_found = names_found = 0.0
+    names = sum(term.weight for term in terms if term.weight >= NAME_WEIGHT)
+    for index, passage in enumerate(passages):
+        scored, anywhere = _read_passage(terms, index, passage, total)
+        units += scored
+        found = [term.weight * held for term, held in zip(terms, anywhere, strict=True)]
+        best_found = max(best_found, sum(found))
+        names_found = max(
+            names_found,
+            sum(
+                worth
+                for worth, term in zip(found, terms, strict=True)
+                if term.weight >= NAME_WEIGHT
+            ),
+        )
+    features = Features(
+        window=max((one.window for one in units), default=0.0),
+        found=math.log1p(best_found),
+        names_missing=math.log1p(max(0.0, names - names_found)),
+        share=max((hit.score for hit in hits), default=0.0) if shares else 0.0,
+        cosine_lead=_cosine_lead(hits, cosine_deviation),
+        crossing=_crossing(terms, passages),
+    )
+    return Reading(features, tuple(units))
+
+
+def _read_passage(
+    terms: Sequence[Term], index: int, passage: Passage, total: float
+) -> tuple[list[Scored], list[float]]:
+    held = [[unit.holds(term) for term in terms] for unit in passage.units]
+    head = [passage.head.holds(term) for term in terms]
+    anywhere = list(head)
+    for row in held:
+        anywhere = [max(a, b) for a, b in zip(anywhere, row, strict=True)]
+    far = [max(_PASSAGE * a, _HEAD * h) for a, h in zip(anywhere, head, strict=True)]
+    scored = []
+    last = len(held) - 1
+    for position, own in enumerate(held):
+        if passage.units[position].kind == "heading" and last:
+            continue
+        before = held[position - 1] if position else own
+        after = held[position + 1] if position < last else own
+        window = 0.0
+        for at, term in enumerate(terms):
+            near = _NEIGHBOUR * max(before[at], after[at])
+            window += term.weight * max(own[at], near, far[at])
+        scored.append(Scored(index, position, passage.units[position], tuple(own), window / total))
+    return scored, anywhere
+
+
+def _cosine_lead(hits: Sequence[Hit], deviation: float) -> float | None:
+    cosines = sorted((hit.cosine for hit in hits if hit.cosine is not None), reverse=True)
+    if not cosines:
+        return None
+    rest = cosines[2:]
+    return (cosines[0] - sum(rest) / len(rest)) / deviation if rest else 0.0
+
+
+def _crossing(terms: Sequence[Term], passages: Sequence[Passage]) -> bool:
+    """Whether the question's script is not the passages': words cannot decide then."""
+    if not terms or not passages:
+        return False
+    if any(term.han for term in terms):
+        return not any(passage.has_han for passage in passages)
+    return all(passage.mostly_han for passage in passages)

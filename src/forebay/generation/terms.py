@@ -1,0 +1,206 @@
+"""What a question asks about: its content terms with weights, in Chinese and English.
+
+Words that only ask or glue are left out, everyday words weigh little, names and numbers much:
+no corpus is at hand here, so the weight is a prior for how rarely a term occurs.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import msgspec
+import rjieba
+
+HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_TOKEN = re.compile(
+    rf"(?P<han>[{HAN}]+)|(?P<word>[^\W_{HAN}]+(?:[.,'’\-_/][^\W_{HAN}]+)*(?:\+\+|#)?)"
+)
+_PART = re.compile(rf"[^\W_{HAN}]+")
+_NOT_CAMEL = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
+
+NUMBER_WEIGHT = 1.6
+NAME_WEIGHT = 1.5
+WORD_WEIGHT = 1.0
+COMMON_WEIGHT = 0.45
+SINGLE_HAN_WEIGHT = 0.35
+MAX_QUESTION_CHARACTERS = 2000
+MAX_TERMS = 64
+
+_STOP = frozenset(
+    "a an and the or but nor so if then than that this these those there here of in on at to for "
+    "from by with about into over under up down out off as is are was were be been being am do "
+    "does did done doing has have had having can could will would shall should may might must "
+    "not no yes i me my mine we us our ours you your yours he him his she her hers it its they "
+    "them their theirs what which who whom whose when where why how whether please tell say said "
+    "explain describe give let just also too very much many any some all each every both few "
+    "more most other such only own same s t d ll m re ve don doesn didn isn aren wasn weren "
+    "another according refer called "
+    "hello hi hey thanks thank ok okay "
+    "whats hows whos im id ill ive dont doesnt didnt isnt cant couldnt wont".split()
+)
+_COMMON = frozenset(
+    "able account add after again against allow always amount answer ask available away back bad "
+    "become before begin best better between big bring buy call card case cause change check "
+    "choose city come company contain cost country create date day different during early easy "
+    "end enough even ever example exist fact far fast feel find first follow food form found "
+    "free full get go going good great group grow happen hard help high home hour house include "
+    "instead issue keep kind know known large last late learn leave left less life like line "
+    "list little live local long look lose lot low made main make mean meaning meet member "
+    "minute money month move name named near need never new next now number often old once one "
+    "open order part pay people percent person place plan play point possible present problem "
+    "provide purpose put question reason receive result right run second see set show side since "
+    "small soon sort start state still stop system take talk term thing think three time today "
+    "together took top travel try turn two type until use used using usually via wait want way "
+    "week well went while within without word work world wrong year".split()
+)
+_HAN_STOP = frozenset(
+    "为什么 是什么 什么样 什么时候 什么地方 什么 怎么样 怎么办 怎么 怎样 如何 多少 多久 多长 多大 多高 多远 "
+    "多 几 几个 几天 几年 几点 几次 哪里 哪儿 哪些 哪个 哪一 哪一个 哪种 哪位 哪家 哪年 哪 谁 何时 何处 何种 "
+    "何地 何人 何年 何 为何 请问 请 吗 呢 吧 啊 呀 嘛 的 地 得 了 着 过 是否 是不是 有没有 能不能 可不可以 "
+    "会不会 要不要 是 在 有 和 与 及 或 或者 以及 并 而 但 但是 因为 因 所以 如果 若 由 由于 被 把 将 对 对于 "
+    "关于 从 到 向 往 于 以 用 为 为了 让 给 跟 按 按照 根据 通过 这 那 这个 那个 这些 那些 这里 那里 这项 "
+    "这种 这类 其 它 他 她 它们 他们 她们 我 我们 你 你们 您 咱们 自己 能 能够 可以 可 会 应该 应 要 需要 想 "
+    "想要 必须 都 也 还 就 才 只 很 更 最 太 非常 比较 不 没 没有 不是 个 一个 一种 一些 种 些 位 名 时 时候 "
+    "之 之间 其中 中 上 下 里 内 外 前 后 等 告诉 帮 帮我 说 讲 介绍 一下 叫 叫做 称为 你好 您好 谢谢 另 另外 "
+    "另一个 则 所 一 年 月 日 第 一般 通常 称 又 再 来 去 使 使得 至 做 即 还是 曾 曾经 已 已经 当 当时 "
+    "為什麼 是什麼 什麼時候 什麼 麼 什 怎麼 怎樣 多長 幾個 幾年 幾次 幾 哪裡 哪裏 哪個 誰 何時 何處 何種 為何 請問 "
+    "請 嗎 來 過 是否 與 並 對 對於 關於 從 將 為 為了 這 這個 這些 個 一個 一種 種 時 時候 後 裡 裏 讓 給 "
+    "應該 應 會 還 沒有 沒 於 由於 稱為 稱 間 們".split()
+)
+_HAN_COMMON = frozenset(
+    "时间 地方 问题 方法 情况 工作 使用 进行 主要 重要 部分 开始 之后 之前 成为 发生 包括 属于 认为 "
+    "知道 名字 公司 国家 城市 世界 人们 第一 今天 现在 目前 怎样 原因 作用 影响 期间 方面 类型 "
+    "数量 大约 时間 時間 問題 開始 發生 主要 國家 世界 名稱 名称".split()
+)
+
+
+class Term(msgspec.Struct, frozen=True, gc=False):
+    """One thing a question asks about.
+
+    ``key`` is a stem (other scripts) or a character pair (Han); ``han`` says which.
+    """
+
+    key: str
+    weight: float
+    han: bool
+
+
+def fold(text: str) -> str:
+    """Full-width forms folded, lower case; length may change."""
+    return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).lower()
+
+
+def stem(word: str) -> str:
+    """A crude English stem: enough to bring inflections together, cheap enough for any text."""
+    if len(word) <= 3 or not word.isascii() or not word.isalpha():
+        return word
+    for suffix, least in _SUFFIXES:
+        if word.endswith(suffix) and len(word) - len(suffix) >= least:
+            word = word[: -len(suffix)]
+            break
+    if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "aeiouls":
+        word = word[:-1]
+    return word.removesuffix("e") if len(word) > 3 else word
+
+
+_SUFFIXES = (
+    ("ations", 3),
+    ("ation", 3),
+    ("ments", 4),
+    ("ment", 4),
+    ("ings", 3),
+    ("ing", 3),
+    ("ions", 4),
+    ("ion", 4),
+    ("ies", 3),
+    ("ied", 3),
+    ("ers", 4),
+    ("er", 4),
+    ("ors", 4),
+    ("or", 4),
+    ("ed", 3),
+    ("es", 3),
+    ("ly", 4),
+    ("al", 4),
+    ("y", 3),
+    ("s", 3),
+)
+
+
+def stems(text: str) -> frozenset[str]:
+    """Stems of every word of ``text`` that is not Han, parts of compounds included."""
+    found: set[str] = set()
+    for match in _TOKEN.finditer(fold(text)):
+        word = match["word"]
+        if word is not None:
+            found.update(_forms(word))
+    return frozenset(found)
+
+
+def question_terms(question: str) -> tuple[Term, ...]:
+    """Return the distinct content terms of ``question``; none when it only asks or greets."""
+    text = question[:MAX_QUESTION_CHARACTERS]
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    terms: dict[str, Term] = {}
+    for match in _TOKEN.finditer(text):
+        if match["han"] is not None:
+            _add_han(terms, match["han"])
+        else:
+            _add_word(terms, match["word"], first=not text[: match.start()].strip())
+        if len(terms) >= MAX_TERMS:
+            break
+    return tuple(terms.values())
+
+
+def _forms(word: str) -> list[str]:
+    """The word itself where it has a digit inside a compound, and the stems of its parts."""
+    word = word.replace("’", "'").removesuffix("'s")
+    if word.replace(",", "").replace(".", "").isdigit():
+        return [word.replace(",", "")]
+    parts = _PART.findall(word)
+    if len(parts) < 2:
+        return [stem(word)]
+    return [word, *(stem(part) for part in parts if len(part) > 1)]
+
+
+def _add_word(terms: dict[str, Term], word: str, *, first: bool) -> None:
+    plain = word.lower().replace("’", "'").removesuffix("'s")
+    if plain in _STOP or plain.replace("'", "") in _STOP:
+        return
+    if len(plain) == 1 and not plain.isdigit():
+        return
+    if any(character.isdigit() for character in plain):
+        weight = NUMBER_WEIGHT
+    elif plain in _COMMON or stem(plain) in _COMMON or plain.removesuffix("s") in _COMMON:
+        weight = COMMON_WEIGHT
+    elif not first and word[0].isupper():
+        weight = NAME_WEIGHT
+    else:
+        weight = WORD_WEIGHT
+    for key in _forms(plain):
+        if key not in _STOP and key not in terms:
+            terms[key] = Term(key, weight, han=False)
+
+
+def _add_han(terms: dict[str, Term], run: str) -> None:
+    loose = ""
+    for word in [*rjieba.cut(run, False), ""]:
+        if len(word) == 1 and word not in _HAN_STOP:
+            # Characters no dictionary word holds: together they are a name, or another script form.
+            loose += word
+            continue
+        _add_loose(terms, loose)
+        loose = ""
+        if len(word) > 1 and word not in _HAN_STOP:
+            weight = COMMON_WEIGHT if word in _HAN_COMMON else WORD_WEIGHT
+            terms.setdefault(word, Term(word, weight, han=True))
+
+
+def _add_loose(terms: dict[str, Term], loose: str) -> None:
+    if len(loose) == 1:
+        terms.setdefault(loose, Term(loose, SINGLE_HAN_WEIGHT, han=True))
+    for at in range(len(loose) - 1):
+        pair = loose[at : at + 2]
+        terms.setdefault(pair, Term(pair, WORD_WEIGHT, han=True))
