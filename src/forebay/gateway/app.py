@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from forebay.gateway.errors import ClientGone, Failure, ShuttingDown, failure, openai_error
@@ -61,11 +61,14 @@ class GatewayApp:
     """Serves the routes; also counts what is in flight, for bounds and for drain."""
 
     def __init__(
-        self, parts: GatewayParts, routes: RouteTable, resources: AsyncExitStack | None = None
+        self,
+        parts: GatewayParts,
+        routes: RouteTable,
+        lifespan: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     ) -> None:
         self.parts = parts
         self.routes = routes
-        self._resources = resources or AsyncExitStack()
+        self._lifespan_of_routes = lifespan
         settings = parts.settings
         self._peers = PeerRules(
             settings.trusted_proxies, settings.allowed_hosts, settings.cors.origins
@@ -113,14 +116,11 @@ class GatewayApp:
             running.interrupt(reason)
 
     async def _lifespan(self, receive: Any, send: Any) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                await send({"type": "lifespan.startup.complete"})
-            elif message["type"] == "lifespan.shutdown":
-                await self._resources.aclose()
-                await send({"type": "lifespan.shutdown.complete"})
-                return
+        await receive()
+        async with self._lifespan_of_routes():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
 
     async def _http(self, scope: Scope, receive: Any, send: Any) -> None:
         arrived_at = self.parts.clock.now()

@@ -8,6 +8,7 @@ from forebay.gateway.dify import RetrievalRoute, dify_error
 from forebay.gateway.directory import KbDirectory
 from forebay.gateway.documents import PAGING, KnowledgeRoutes
 from forebay.gateway.health import Health, HealthRoutes, ReadyAnswer
+from forebay.gateway.mcp import McpTools
 from forebay.gateway.models import ModelRoutes
 from forebay.gateway.openapi import OpenApiRoute
 from forebay.gateway.parts import GatewayParts
@@ -53,9 +54,16 @@ def build_app(parts: GatewayParts) -> GatewayApp:
         *_health(HealthRoutes(parts, drain)),
     )
     specs = (*specs, _openapi(specs, parts.version))
-    app = GatewayApp(parts, RouteTable(specs))
+    mcp = McpTools(parts, directory)
+    specs = (*specs, _mcp(mcp))
+    app = GatewayApp(parts, RouteTable(specs), mcp.running)
     drain.app = app
     return app
+
+
+def build_mcp(parts: GatewayParts) -> McpTools:
+    """The MCP tools alone, for standard input and output."""
+    return McpTools(parts, KbDirectory(parts.knowledge, parts.clock, parts.settings.default_kb))
 
 
 def _answering(parts: GatewayParts, directory: KbDirectory) -> tuple[RouteSpec, ...]:
@@ -255,4 +263,16 @@ def _openapi(specs: tuple[RouteSpec, ...], version: str) -> RouteSpec:
         summary="This description.",
         handler=OpenApiRoute(specs, version),
         access="open",
+    )
+
+
+def _mcp(mcp: McpTools) -> RouteSpec:
+    """Not part of the API description: MCP describes itself."""
+    return RouteSpec(
+        method="POST",
+        path="/mcp",
+        name="mcp",
+        summary="Model Context Protocol over streamable HTTP.",
+        handler=mcp.http,
+        effort="answer",
     )

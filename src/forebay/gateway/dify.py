@@ -26,10 +26,11 @@ from forebay.wire.dify import (
 from forebay.wire.encoding import encode_json
 from forebay.wire.errors import DifyError
 
+_NO_KEY = 1001
+_UNKNOWN_KEY = 1002
 _CODES = {
-    "missing_api_key": 1001,
-    "invalid_authorization": 1001,
-    "invalid_api_key": 1002,
+    "invalid_authorization": _NO_KEY,
+    "invalid_api_key": _UNKNOWN_KEY,
     "model_not_found": 2001,
 }
 _MAX_HITS = 100
@@ -40,6 +41,8 @@ Values = Sequence[str]
 def dify_error(failed: Failure) -> bytes:
     """An error as Dify expects it; codes it does not define are the HTTP status."""
     code = _CODES.get(failed.detail.code or "", failed.status)
+    if code == _UNKNOWN_KEY and failed.detail.param == "authorization":
+        code = _NO_KEY
     return encode_json(DifyError(code, failed.detail.message))
 
 

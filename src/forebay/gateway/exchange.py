@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -20,6 +20,7 @@ from forebay.wire.encoding import encode_json
 
 T = TypeVar("T")
 Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
 JSON = "application/json"
 _THREAD_ABOVE_BYTES = 256 * 1024
 _STREAM_HEADERS = (
@@ -111,6 +112,33 @@ class Exchange:
         if len(self.body) > _THREAD_ABOVE_BYTES:
             return await asyncio.to_thread(decoder.decode, self.body)
         return decoder.decode(self.body)
+
+    def replay(self) -> Receive:
+        """A ``receive`` that gives the body that was read, then waits for what never comes.
+
+        The gateway itself watches for the client's leaving.
+        """
+        given = False
+
+        async def receive() -> dict[str, Any]:
+            nonlocal given
+            if given:
+                await asyncio.Event().wait()
+            given = True
+            return {"type": "http.request", "body": self.body, "more_body": False}
+
+        return receive
+
+    async def forward(self, message: MutableMapping[str, Any]) -> None:
+        """Send what another ASGI application answers, under this request's id."""
+        if message["type"] == "http.response.start":
+            self.started = True
+            self.status = message["status"]
+            name = (b"x-request-id", self.request_id.encode())
+            message = {**message, "headers": [*message.get("headers", ()), name]}
+        else:
+            self.ended = not message.get("more_body", False)
+        await self._send(message)
 
     async def reply(
         self,

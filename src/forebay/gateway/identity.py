@@ -192,7 +192,7 @@ def _grant_of(tenant: TenantSettings, key: KeySettings) -> Grant:
 def _grant(table: IdentityTable, authorization: str | None) -> Grant:
     if authorization is None:
         raise Unauthenticated(
-            "an API key is needed: authorization: Bearer <key>.", code="missing_api_key"
+            "an API key is needed: authorization: Bearer <key>.", param="authorization"
         )
     scheme, _, presented = authorization.partition(" ")
     if scheme.lower() != "bearer" or not presented.strip():

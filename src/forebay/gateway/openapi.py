@@ -46,7 +46,7 @@ class OpenApiRoute:
 
 def describe(specs: tuple[RouteSpec, ...], version: str) -> dict[str, Any]:
     """Return the OpenAPI document."""
-    types = [ErrorBody, DifyError, ChatChunk, StreamError]
+    types: list[type] = [ErrorBody, DifyError, ChatChunk, StreamError]
     for spec in specs:
         types += [kind for kind in (spec.body, spec.reply) if kind is not None]
     types = list(dict.fromkeys(types))

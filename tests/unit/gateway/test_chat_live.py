@@ -7,9 +7,9 @@ from typing import Any
 
 import openai
 import pytest
-from tests.unit.gateway.fakes import World, serving
 
 from forebay.kernel.errors import ContextTooLong, EngineError
+from tests.unit.gateway.fakes import World, serving
 
 
 @pytest.fixture(scope="module")
