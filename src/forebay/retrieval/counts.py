@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from threading import Lock
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 _TABLE_SIZE = 1 << 16
+_COUNT_MAX = 255
 _ENTRY_BYTES = 120
 """About what an entry costs beside its bytes."""
 
@@ -23,12 +24,10 @@ def term_hash(term: str) -> int:
 
 def pack_counts(terms: Sequence[str]) -> bytes:
     """Pack term counts: n little-endian uint32 term hashes, then n uint8 counts (at most 255)."""
-    counts: dict[str, int] = {}
-    for term in terms:
-        counts[term] = counts.get(term, 0) + 1
+    counts = Counter(terms)
     hashes = [term_hash(term) for term in counts]
     return struct.pack(f"<{len(hashes)}I", *hashes) + bytes(
-        min(count, 255) for count in counts.values()
+        [count if count < _COUNT_MAX else _COUNT_MAX for count in counts.values()]
     )
 
 

@@ -63,6 +63,7 @@ def build(job: BuildJob, ids: Ids, vectors: Floats32) -> SegmentFile:
     else:
         graph = faiss.read_index(str(folder / f"{job.base.name}.faiss"))
         graph.hnsw.efConstruction = job.settings.hnsw_ef_construction
+        graph.keep_max_size_level0 = True
         ids = np.concatenate([np.load(folder / f"{job.base.name}.ids.npy"), ids])
     if len(vectors):
         graph.add(vectors)

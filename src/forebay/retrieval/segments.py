@@ -155,9 +155,18 @@ def _parameters(kind: str, bits: Bits | None, **values: int) -> Any:
 
 def exact_segment(ids: Ids, vectors: Floats32, version: int) -> VectorSegment:
     """Build a segment that is searched by comparing with every vector."""
-    flat = faiss.IndexFlatIP(vectors.shape[1])
+    flat = new_flat(vectors.shape[1])
     flat.add(np.ascontiguousarray(vectors, np.float32))
     return VectorSegment(ids, flat, flat, kind="exact", version=version)
+
+
+def new_flat(dimensions: int) -> Any:
+    """Return an empty exact index in half precision: what the record keeps, at half the memory
+    and twice the speed of single precision.
+    """
+    return faiss.IndexScalarQuantizer(
+        dimensions, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
+    )
 
 
 def choose_kind(rows: int, settings: VectorSettings) -> SegmentKind:
@@ -171,8 +180,16 @@ def choose_kind(rows: int, settings: VectorSettings) -> SegmentKind:
 
 def new_hnsw(dimensions: int, settings: VectorSettings) -> Any:
     """Return an empty HNSW graph with the settings' degree and build width."""
-    index = faiss.IndexHNSWFlat(dimensions, settings.hnsw_m, faiss.METRIC_INNER_PRODUCT)
+    index = faiss.IndexHNSWSQ(
+        dimensions,
+        faiss.ScalarQuantizer.QT_fp16,
+        settings.hnsw_m,
+        faiss.METRIC_INNER_PRODUCT,
+    )
     index.hnsw.efConstruction = settings.hnsw_ef_construction
+    # Pruned links of near-duplicates are kept where there is room: chunks come in clusters, and
+    # without this part of a cluster cannot be reached at any search width.
+    index.keep_max_size_level0 = True
     return index
 
 

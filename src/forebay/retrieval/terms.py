@@ -22,6 +22,7 @@ _CJK = (
 )
 _WORD = rf"[^\W_{_CJK}]"
 _RUN = re.compile(rf"[{_CJK}]+|{_WORD}+(?:[_.,:/@&'’+#\-]+{_WORD}+)*(?:\+\+|#)?", re.UNICODE)
+_FIRST_CJK = "\u3005"
 _CJK_CHARACTER = re.compile(rf"[{_CJK}]")
 _PART = re.compile(r"[^\W_]+", re.UNICODE)
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
@@ -54,8 +55,12 @@ class Analyzer:
         dictionary is of Simplified Chinese, pairs carry Traditional, names and new words.
         """
         terms: list[str] = []
+        known = self._words.get
         for run in _RUN.findall(fold(text)):
-            if _CJK_CHARACTER.match(run):
+            expanded = known(run)
+            if expanded is not None:
+                terms += expanded
+            elif run[0] >= _FIRST_CJK and _CJK_CHARACTER.match(run):
                 terms += [word for word in rjieba.cut_for_search(run) if len(word) > 1]
                 terms += [run[i : i + 2] for i in range(len(run) - 1)]
                 terms += run
@@ -68,12 +73,10 @@ class Analyzer:
         return list(dict.fromkeys(self.document(text)))
 
     def _expand(self, run: str) -> tuple[str, ...]:
-        known = self._words.get(run)
-        if known is None:
-            known = self._forms(run)
-            if len(self._words) >= _CACHE_ENTRIES_MAX:
-                self._words.clear()
-            self._words[run] = known
+        known = self._forms(run)
+        if len(self._words) >= _CACHE_ENTRIES_MAX:
+            self._words.clear()
+        self._words[run] = known
         return known
 
     def _forms(self, run: str) -> tuple[str, ...]:

@@ -72,11 +72,11 @@ class MemoryIndexFeed:
                 self._died[chunk_id] = self.version
 
     def embed(self, vectors: Mapping[int, np.ndarray]) -> None:
-        """Commit vectors of living chunks."""
+        """Commit vectors of living chunks, kept in half precision as the store does."""
         with self._lock:
             self.version += 1
             for chunk_id, vector in vectors.items():
-                self.stored[chunk_id] = np.asarray(vector, np.float32)
+                self.stored[chunk_id] = np.asarray(vector, np.float16).astype(np.float32)
                 self._embedded[chunk_id] = self.version
 
     def prune(self) -> None:
