@@ -160,7 +160,6 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-        bound.set_inheritable(True)
     except OSError as error:
         bound.close()
         raise ConfigError(
