@@ -70,7 +70,7 @@ async def open_answerer(process: Process) -> AsyncIterator[Answerer]:
     counter = EstimatedTokenCounter()
     async with AsyncExitStack() as stack:
         generator = await stack.enter_async_context(
-            open_generator(settings.generation, counter=counter, clock=reading.clock)
+            open_generator(settings.generation, counter=counter)
         )
         parts = AnswerParts(
             retriever=HybridRetriever(
