@@ -24,14 +24,18 @@ PYTEST := $(BIN)/python -m pytest
 # Test processes; the suite is sized for two cores.
 JOBS ?= 2
 
-.PHONY: help setup setup-dev serve test test-slow lint lint-style lint-types lint-layers lint-tail \
-	fmt bench lock clean distclean
+.PHONY: help setup setup-llama setup-dev serve test test-slow \
+	lint lint-style lint-types lint-layers lint-tail fmt bench lock clean distclean
 
 help: ## list what make can do here
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -e 's/:.*## /|/' | \
 		awk -F'|' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 
 setup: $(SETUP_DONE) ## make .venv with the locked run-time packages and the forebay command
+	@echo "ready: $(BIN)/forebay --help"
+
+setup-llama: $(SETUP_DONE) ## the same with the extra llama: answers by a local GGUF model
+	$(INSTALL) --require-hashes --only-binary :all: -r locks/llama-$(PLATFORM).txt
 
 setup-dev: $(DEV_DONE) ## the same with what tests, lint and types need
 

@@ -72,8 +72,10 @@ platforms() {
 platforms | while read -r name platform processors; do
     resolve "$name.txt" "$platform" "$processors" pyproject.toml --group build \
         ${upgrade[@]+"${upgrade[@]}"}
-    resolve "dev-$name.txt" "$platform" "$processors" pyproject.toml --group build --group dev \
+    resolve "llama-$name.txt" "$platform" "$processors" pyproject.toml --group build \
         --extra llama --constraint "$PWD/locks/$name.txt" ${upgrade[@]+"${upgrade[@]}"}
+    resolve "dev-$name.txt" "$platform" "$processors" pyproject.toml --group build --group dev \
+        --extra llama --constraint "$PWD/locks/llama-$name.txt" ${upgrade[@]+"${upgrade[@]}"}
 done
 
 # The package declares far more than the weights file that tests read: install it with --no-deps.

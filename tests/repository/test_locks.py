@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 PLATFORMS = ("linux", "macos")
-LOCKS = (*PLATFORMS, *(f"dev-{name}" for name in PLATFORMS), "smollm2")
+LOCKS = (
+    *PLATFORMS,
+    *(f"{kind}-{name}" for kind in ("llama", "dev") for name in PLATFORMS),
+    "smollm2",
+)
 PIN = re.compile(r"^(?P<name>[a-z0-9][a-z0-9-]*)==(?P<version>[^ ;]+)(?: ; .+)? \\$")
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
 
@@ -64,8 +68,9 @@ def test_locks_hold_every_declared_package(repository: Path, platform: str) -> N
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_development_runs_the_versions_that_are_shipped(repository: Path, platform: str) -> None:
     runtime = pins(repository / "locks" / f"{platform}.txt")
+    extra = pins(repository / "locks" / f"llama-{platform}.txt")
     development = pins(repository / "locks" / f"dev-{platform}.txt")
-    assert runtime.items() <= development.items()
+    assert runtime.items() <= extra.items() <= development.items()
 
 
 def test_the_test_model_is_pinned_alone(repository: Path) -> None:
