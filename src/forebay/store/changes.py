@@ -74,8 +74,13 @@ class DocumentChanges:
         self._documents = self._chunks = self._pending = self._characters = 0
         self._removed = False
         self.changed = False
-        self.awaiting = False
+        self._awaiting: set[str] = set()
         self.outcomes: list[tuple[str, Outcome]] = []
+
+    @property
+    def awaiting(self) -> bool:
+        """Whether a document that was put lacks a vector."""
+        return bool(self._awaiting)
 
     def remove(self, document_id: str) -> None:
         """Remove a document; no outcome when there is none."""
@@ -92,7 +97,8 @@ class DocumentChanges:
         stored = self._find(draft.document_id)
         if stored is not None and stored.head == head:
             self.outcomes.append((draft.document_id, "unchanged"))
-            self.awaiting = self.awaiting or self._lacks_vectors(stored)
+            if self._lacks_vectors(stored):
+                self._awaiting.add(draft.document_id)
             return
         kept: dict[tuple[str, str, str], bytes] = {}
         if stored is not None:
@@ -115,7 +121,7 @@ class DocumentChanges:
         """Write the counters and the new version of the kb."""
         self._sequencer.save(self._connection)
         if self._removed:
-            note_removal(self._connection)
+            note_removal(self._connection, self._now)
         self._connection.execute(
             "UPDATE kb SET version = ?, documents = documents + ?, chunks = chunks + ?, "
             "pending = pending + ?, characters = characters + ? WHERE id = ?",
@@ -203,13 +209,17 @@ class DocumentChanges:
         execute("INSERT INTO document_text VALUES (?, ?)", (document, pack_text(draft.text)))
         rows = [_chunk(first + at, document, chunk) for at, chunk in enumerate(draft.chunks)]
         self._connection.executemany(_INSERT_CHUNK, rows)
-        self._insert_vectors(first, vectors or [None] * count)
+        if self._insert_vectors(first, vectors or [None] * count):
+            self._awaiting.add(draft.document_id)
+        else:
+            self._awaiting.discard(draft.document_id)  # put twice in one commit: the last counts
         self._documents += 1
         self._chunks += count
         self._characters += len(draft.text)
         self.changed = True
 
-    def _insert_vectors(self, first: int, vectors: Sequence[bytes | None]) -> None:
+    def _insert_vectors(self, first: int, vectors: Sequence[bytes | None]) -> bool:
+        """Store what there is; whether any chunk lacks its vector."""
         kb = self._kb.id
         lacking = [(kb, first + at) for at, data in enumerate(vectors) if data is None]
         kept = [
@@ -220,16 +230,18 @@ class DocumentChanges:
         self._connection.executemany("INSERT INTO pending VALUES (?, ?)", lacking)
         self._connection.executemany("INSERT INTO embedding VALUES (?, ?, ?, ?)", kept)
         self._pending += len(lacking)
-        self.awaiting = self.awaiting or bool(lacking)
+        return bool(lacking)
 
 
 def _content(chunk: ChunkDraft) -> tuple[str, str, str]:
     return pack_strings(chunk.heading_path), chunk.context, chunk.text
 
 
-def note_removal(connection: sqlite3.Connection) -> None:
-    """Leave word for upkeep that something was removed."""
-    connection.execute("UPDATE meta SET value = 1 WHERE key = 'removals'")
+def note_removal(connection: sqlite3.Connection, now: float) -> None:
+    """Leave word for upkeep that something was removed, and when the first time."""
+    connection.execute(
+        "UPDATE meta SET value = ? WHERE key = 'removals' AND value = 0", (max(1, int(now)),)
+    )
 
 
 def _head(draft: DocumentDraft) -> tuple[str, ...]:

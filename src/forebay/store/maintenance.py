@@ -56,7 +56,7 @@ class Upkeep:
 
     def run(self, oldest_needed: Mapping[str, int], *, rewrite: bool) -> MaintenanceReport:
         """Finish drops, prune the change log, rewrite the file when due, empty the WAL."""
-        purge_dropped(self._store)
+        purge_dropped(self._store, self._now)
         pruned = sum(self._prune(kb, version) for kb, version in oldest_needed.items())
         rewritten = self._rewrite(forced=rewrite)
         return MaintenanceReport(pruned, rewritten, self._empty_log())
@@ -93,11 +93,7 @@ class Upkeep:
                 return False
             try:
                 connection.execute("VACUUM")
-                connection.execute(
-                    "UPDATE meta SET value = iif(key = 'removals', 0, ?) "
-                    "WHERE key IN ('removals', 'rewritten_at')",
-                    (int(self._now),),
-                )
+                connection.execute("UPDATE meta SET value = 0 WHERE key = 'removals'")
             except sqlite3.Error as error:
                 # It needs room for a second copy; without that it stays due.
                 log.warning("the record was not rewritten: %s", error)
@@ -105,17 +101,17 @@ class Upkeep:
         return True
 
     def _rewrite_due(self, connection: sqlite3.Connection, *, forced: bool) -> bool:
-        meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+        [[since]] = connection.execute("SELECT value FROM meta WHERE key = 'removals'")
         [[free]] = connection.execute("PRAGMA freelist_count")
         [[pages]] = connection.execute("PRAGMA page_count")
         [[page_bytes]] = connection.execute("PRAGMA page_size")
-        if not meta["removals"]:
+        if not since:
             return False
         return (
             forced
             or pages * page_bytes <= self._settings.rewrite_always_bytes
             or free * 2 >= pages
-            or self._now - meta["rewritten_at"] >= self._settings.rewrite_after_s
+            or self._now - since >= self._settings.rewrite_after_s
         )
 
     def _empty_log(self) -> bool:
@@ -143,7 +139,7 @@ class Upkeep:
         return not busy
 
 
-def purge_dropped(store: Transactions) -> None:
+def purge_dropped(store: Transactions, now: float) -> None:
     """Remove what dropped kbs held, some documents a transaction, so that commits get between."""
     while True:
         with store.transaction() as connection:
@@ -153,7 +149,7 @@ def purge_dropped(store: Transactions) -> None:
             if not _purge_some(connection, row[0]):
                 connection.execute("DELETE FROM tombstone WHERE kb = ?", row)
                 connection.execute("DELETE FROM kb WHERE id = ?", row)
-            note_removal(connection)
+            note_removal(connection, now)
 
 
 def _purge_some(connection: sqlite3.Connection, kb: int) -> bool:

@@ -17,9 +17,9 @@ Migration = Callable[[sqlite3.Connection], None]
 _V1 = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
     # version_floor: a kb made anew starts here, so that no version of a dropped kb comes back.
-    # removals, rewritten_at: whether the file may hold traces of removed texts, and since when.
+    # removals: since when (Unix seconds) the file may hold traces of removed texts; 0: it does not.
     """INSERT INTO meta VALUES ('schema_version', 1), ('next_chunk', 1), ('version_floor', 0),
-        ('removals', 0), ('rewritten_at', 0)""",
+        ('removals', 0)""",
     # A kb without a name was dropped, and what it held is being removed.
     # reembed_below: a re-embedding lasts while a chunk with a smaller id lacks its vector.
     """CREATE TABLE kb (

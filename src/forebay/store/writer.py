@@ -161,7 +161,7 @@ class StoreWriter:
                 (row.version + 1,),
             )
             connection.execute("UPDATE kb SET name = NULL WHERE id = ?", (row.id,))
-        purge_dropped(self)
+        purge_dropped(self, self._clock.now())
 
     def import_kb(self, path: Path, name: str | None = None) -> KbInfo:
         """Restore a backup as a new kb, under its own name or ``name``; one version.
@@ -244,7 +244,7 @@ class StoreWriter:
                 self._set_embedder(connection, row, spec)
                 return row.version
             connection.execute("DELETE FROM embedding WHERE kb = ?", (row.id,))
-            note_removal(connection)
+            note_removal(connection, self._clock.now())
             connection.execute(
                 "INSERT OR IGNORE INTO pending SELECT d.kb, c.id FROM document d JOIN chunk c "
                 "ON c.id >= d.first_chunk AND c.id < d.first_chunk + d.chunks WHERE d.kb = ?",

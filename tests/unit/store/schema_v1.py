@@ -12,7 +12,7 @@ TEXT = "Leave: 15 days. 年假十五天。"
 STATEMENTS = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO meta VALUES ('schema_version', 1), ('next_chunk', 4), ('version_floor', 0),
-    ('removals', 1), ('rewritten_at', 0);
+    ('removals', 1764000001);
 CREATE TABLE kb (
     id INTEGER PRIMARY KEY, name TEXT UNIQUE, version INTEGER NOT NULL,
     created_at REAL NOT NULL, log_floor INTEGER NOT NULL,

@@ -234,7 +234,7 @@ def test_a_removed_document_leaves_no_trace(store: StoreWriter) -> None:
 
 
 def test_a_large_file_is_rewritten_when_it_is_time(tmp_path: Path) -> None:
-    clock = VirtualClock(1000)  # the file was never rewritten, so as at 0
+    clock = VirtualClock(1000)
     settings = StoreSettings(rewrite_always_bytes=0, rewrite_after_s=3600)
     store = StoreWriter(tmp_path, settings, clock)
     store.commit("kb", [draft_of(f"d{n}", "x" * 3000) for n in range(50)], ["d1"])
@@ -371,3 +371,8 @@ def test_another_process_sees_each_version(store: StoreWriter) -> None:
         store.maintain({"kb": number})
     assert reader.wait(timeout=10) == 0
     reader.stdout.close()
+
+
+def test_of_a_document_put_twice_the_last_counts(store: StoreWriter) -> None:
+    assert store.commit("kb", [draft_of("a", "x"), draft_of("a")], []).embedded
+    assert not store.commit("kb", [draft_of("a"), draft_of("a", "x")], []).embedded
