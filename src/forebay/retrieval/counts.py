@@ -27,7 +27,7 @@ def pack_counts(terms: Sequence[str]) -> bytes:
     counts = Counter(terms)
     hashes = [term_hash(term) for term in counts]
     return struct.pack(f"<{len(hashes)}I", *hashes) + bytes(
-        [count if count < _COUNT_MAX else _COUNT_MAX for count in counts.values()]
+        [min(_COUNT_MAX, count) for count in counts.values()]
     )
 
 

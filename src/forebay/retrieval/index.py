@@ -33,13 +33,8 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     def search_vectors(self, query: Floats32, limit: int, demands: Demands) -> tuple[Ids, Floats32]:
         """Return ids and cosines, best first, of at most ``limit`` chunks meeting ``demands``."""
-        rights = Rights(demands, self.version, self._resolve)
+        rights = Rights(demands, self.version, self.lexical.allowed_among)
         return self.vectors.search(query, limit, rights)
-
-    def _resolve(self, demands: Demands, among: Ids | None) -> Ids:
-        if among is None:
-            return self.lexical.allowed(demands)
-        return self.lexical.allowed_among(demands, among)
 
 
 class KbIndex:

@@ -27,6 +27,9 @@ Ids = npt.NDArray[np.int64]
 
 _FREQUENCIES_MAX = 20_000
 _ALLOWED_SETS_MAX = 32
+_FEW_IDS = 2048
+_DENSE = 4
+"""A run of ids with at most this many times their number between its ends is asked as a range."""
 _FEW = 256
 """Up to this many ids, single term queries are faster than the engine's set query."""
 
@@ -178,12 +181,24 @@ class LexicalView:
         return ids
 
     def allowed_among(self, demands: Demands, chunk_ids: Ids) -> Ids:
-        """Return those of ``chunk_ids`` that meet ``demands``, ascending."""
+        """Return ids that meet ``demands``, ascending: at least those among ``chunk_ids``."""
         if self._searcher is None or not len(chunk_ids):
             return NO_HITS.ids
-        clauses = [(tantivy.Occur.Must, self._among(chunk_ids.tolist()))]
+        first, last = int(chunk_ids.min()), int(chunk_ids.max())
+        if last - first < _DENSE * len(chunk_ids) and 2 * len(chunk_ids) < self.chunks:
+            inside, most = (
+                tantivy.Query.range_query(
+                    self._schema, "chunk", tantivy.FieldType.Integer, first, last
+                ),
+                last - first + 1,
+            )
+        elif len(chunk_ids) <= _FEW_IDS:
+            inside, most = self._among(chunk_ids.tolist()), len(chunk_ids)
+        else:
+            return self.allowed(demands)
+        clauses = [(tantivy.Occur.Must, tantivy.Query.const_score_query(inside, 0.0))]
         clauses += [(tantivy.Occur.Must, self._demand(keys)) for keys in demands]
-        addresses = self._find(clauses, len(chunk_ids))
+        addresses = self._find(clauses, min(most, self.chunks))
         if not addresses:
             return NO_HITS.ids
         return np.sort(np.asarray(self._searcher.fast_field_values("chunk", addresses), np.int64))

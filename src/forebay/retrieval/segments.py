@@ -180,12 +180,9 @@ def choose_kind(rows: int, settings: VectorSettings) -> SegmentKind:
 
 def new_hnsw(dimensions: int, settings: VectorSettings) -> Any:
     """Return an empty HNSW graph with the settings' degree and build width."""
-    index = faiss.IndexHNSWSQ(
-        dimensions,
-        faiss.ScalarQuantizer.QT_fp16,
-        settings.hnsw_m,
-        faiss.METRIC_INNER_PRODUCT,
-    )
+    make: Any = faiss.IndexHNSWSQ
+    half = faiss.ScalarQuantizer.QT_fp16
+    index: Any = make(dimensions, half, settings.hnsw_m, faiss.METRIC_INNER_PRODUCT)
     index.hnsw.efConstruction = settings.hnsw_ef_construction
     # Pruned links of near-duplicates are kept where there is room: chunks come in clusters, and
     # without this part of a cluster cannot be reached at any search width.

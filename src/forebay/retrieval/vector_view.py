@@ -22,8 +22,8 @@ BACKGROUND_ROWS = 256
 """Vectors a query is compared with to learn what an unrelated cosine looks like."""
 _BACKGROUND_SHARE = 0.75
 
-Resolver = Callable[[Demands, Ids | None], Ids]
-"""Gives the ids that meet demands: among the ids given, or of all."""
+Resolver = Callable[[Demands, Ids], Ids]
+"""Gives ids that meet demands, ascending: at least those among the ids given."""
 
 
 class Rights(msgspec.Struct, frozen=True):
@@ -141,9 +141,7 @@ class VectorView:
         segment = each.segment
         mask = segment.remembered(rights.demands)
         if mask is None:
-            few = len(segment) <= self.settings.fold_rows
-            allowed = rights.resolve(rights.demands, segment.ids if few else None)
-            mask = _members(segment.ids, allowed)
+            mask = _members(segment.ids, rights.resolve(rights.demands, segment.ids))
             # The word side may lag behind the vectors in a reader: what it cannot tell yet must
             # not be remembered as forbidden.
             if segment.version <= rights.version:
