@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from forebay.ingest import ChunkSettings, IngestLimits, ParsedDocument, ParsePool, PoolSettings
+from forebay.ingest.frames import CounterChoice
 from forebay.kernel.errors import Overloaded, UnsupportedDocument
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
@@ -190,7 +191,7 @@ async def test_a_lost_worker_costs_one_file_and_the_batch_goes_on(pool: ParsePoo
 async def test_too_slow_a_file_is_ended_and_its_batch_goes_on(counter: str, word: str) -> None:
     timeout = 2.0 if counter == "Sleeper" else 30.0
     settings = PoolSettings(workers=1, task_timeout_s=timeout, task_cpu_s=1)
-    async with ParsePool(settings, counter=f"{COUNTERS}:{counter}") as pool:
+    async with ParsePool(settings, counter=CounterChoice(f"{COUNTERS}:{counter}")) as pool:
         results = await pool.parse_many([Job("a.txt", word.encode()), Job("b.txt", b"wake")])
         assert isinstance(results[0], UnsupportedDocument)
         assert results[0].code == "too_slow"
@@ -258,7 +259,9 @@ async def test_workers_are_small(pool: ParsePool) -> None:
 
 
 async def test_workers_cannot_reach_the_network() -> None:
-    async with ParsePool(PoolSettings(workers=1), counter=f"{COUNTERS}:Dialler") as pool:
+    async with ParsePool(
+        PoolSettings(workers=1), counter=CounterChoice(f"{COUNTERS}:Dialler")
+    ) as pool:
         parsed = await pool.parse_bytes(b"text", name="a.txt")
         assert parsed.chunks[0].tokens == 7
 

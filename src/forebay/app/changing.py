@@ -45,7 +45,7 @@ async def open_changes(settings: Settings) -> AsyncIterator[Writing | RemoteWrit
         except StoreBusy:
             yield RemoteWriting(store_folder(settings), SystemClock(), CALL_S)
             return
-        assert process.writing is not None  # noqa: S101 - opened for writing
+        assert process.writing is not None
         yield process.writing
 
 

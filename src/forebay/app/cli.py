@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
@@ -26,14 +26,14 @@ app.add_typer(key_app, name="key", no_args_is_help=True)
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 ConfigFlag = Annotated[
-    Optional[Path], typer.Option("--config", "-c", help="Configuration file (forebay.toml).")
+    Path | None, typer.Option("--config", "-c", help="Configuration file (forebay.toml).")
 ]
 SetFlag = Annotated[
-    Optional[list[str]],
+    list[str] | None,
     typer.Option("--set", help="One setting as section.key=value; repeat for more."),
 ]
-StoreFlag = Annotated[Optional[Path], typer.Option("--store", help="Store folder (store.path).")]
-KbFlag = Annotated[Optional[str], typer.Option("--kb", "-k", help="Knowledge base.")]
+StoreFlag = Annotated[Path | None, typer.Option("--store", help="Store folder (store.path).")]
+KbFlag = Annotated[str | None, typer.Option("--kb", "-k", help="Knowledge base.")]
 
 
 def _version(value: bool) -> None:
@@ -64,11 +64,11 @@ def _flags(pairs: list[str] | None, **known: Any) -> dict[str, Any]:
 @app.command()
 def serve(
     paths: Annotated[
-        Optional[list[Path]], typer.Argument(help="Folders or files to index first.")
+        list[Path] | None, typer.Argument(help="Folders or files to index first.")
     ] = None,
     kb: KbFlag = None,
-    host: Annotated[Optional[str], typer.Option(help="Address to bind (server.host).")] = None,
-    port: Annotated[Optional[int], typer.Option(help="Port to bind (server.port).")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to bind (server.host).")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to bind (server.port).")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes on the same store folder.")] = 1,
     watch: Annotated[bool, typer.Option("--watch", help="Follow the folders' changes.")] = False,
     config: ConfigFlag = None,
@@ -76,7 +76,8 @@ def serve(
     settings: SetFlag = None,
 ) -> None:
     """Index what is configured or named, then serve it over HTTP."""
-    from forebay.app.serving import ServeOptions, serve as run
+    from forebay.app.serving import ServeOptions
+    from forebay.app.serving import serve as run
 
     flags = _flags(settings, server__host=host, server__port=port, store__path=_text(store))
     options = ServeOptions(tuple(str(path) for path in paths or ()), kb, workers, watch)
@@ -87,9 +88,9 @@ def serve(
 def ingest(
     paths: Annotated[list[Path], typer.Argument(help="Folders or files.")],
     kb: KbFlag = None,
-    tags: Annotated[Optional[list[str]], typer.Option("--tag", help="Tag for every file.")] = None,
+    tags: Annotated[list[str] | None, typer.Option("--tag", help="Tag for every file.")] = None,
     groups: Annotated[
-        Optional[list[str]], typer.Option("--group", help="Only these groups may read them.")
+        list[str] | None, typer.Option("--group", help="Only these groups may read them.")
     ] = None,
     keep: Annotated[
         bool, typer.Option("--keep-vanished", help="Keep documents whose file is gone.")
@@ -104,7 +105,8 @@ def ingest(
     json: JsonFlag = False,
 ) -> None:
     """Bring folders or files into a knowledge base; beside a running server it does the work."""
-    from forebay.app.changing import IngestOptions, ingest as run
+    from forebay.app.changing import IngestOptions
+    from forebay.app.changing import ingest as run
 
     options = IngestOptions(
         paths=tuple(str(path) for path in paths),
@@ -208,7 +210,7 @@ def kb_export(
 @kb_app.command("import")
 def kb_import(
     file: Path,
-    name: Annotated[Optional[str], typer.Option("--as", help="Another name for it.")] = None,
+    name: Annotated[str | None, typer.Option("--as", help="Another name for it.")] = None,
     config: ConfigFlag = None,
     store: StoreFlag = None,
     json: JsonFlag = False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,9 +16,10 @@ from forebay.app.runtime import Process, open_process, store_folder
 from forebay.app.settings import Settings
 from forebay.context import CitationStream, PromptBuilder
 from forebay.gateway.app import GatewayApp
-from forebay.gateway.build import build_app
+from forebay.gateway.build import build_app, build_mcp
 from forebay.gateway.identity import Identity, build_table
-from forebay.gateway.parts import GatewayParts, Readiness
+from forebay.gateway.mcp import McpTools
+from forebay.gateway.parts import GatewayParts, Readiness, always_ready
 from forebay.generation.opening import open_generator
 from forebay.ingest import EstimatedTokenCounter
 from forebay.kernel.stages import GenerationRequest
@@ -98,32 +98,40 @@ async def open_service(
     process: Process, readiness: Callable[[Service], Readiness]
 ) -> AsyncIterator[Service]:
     """The HTTP application over a process; changes go to its writing half or to the socket."""
-    reading = process.reading
-    settings = reading.settings
-    changes = process.writing or RemoteWriting(store_folder(settings), reading.clock, CALL_S)
     async with open_answerer(process) as answerer:
-        knowledge = KnowledgeService(
-            reading.reader, reading.reader, changes, reading.threads.run, reading.clock
-        )
         held: list[Service] = []
-        embedder = reading.embedder
-        parts = GatewayParts(
-            answering=answerer.answering,
-            knowledge=knowledge,
-            identity=Identity(build_table(settings.tenants)),
-            metrics=Metrics(max_tenants=settings.telemetry.max_tenants),
-            clock=reading.clock,
-            settings=settings.server,
-            embedder=embedder,
-            reranker=(
-                None if embedder is None else SimilarityReranker(embedder, SimilaritySettings())
-            ),
-            readiness=lambda: readiness(held[0]),
-            version=__version__,
-        )
+        parts = _parts(answerer, lambda: readiness(held[0]))
         service = Service(build_app(parts), answerer)
         held.append(service)
         yield service
+
+
+def mcp_tools(answerer: Answerer) -> McpTools:
+    """The MCP tools of a process that only reads."""
+    return build_mcp(_parts(answerer, always_ready))
+
+
+def _parts(answerer: Answerer, readiness: Callable[[], Readiness]) -> GatewayParts:
+    reading = answerer.process.reading
+    settings = reading.settings
+    embedder = reading.embedder
+    changes = answerer.process.writing or RemoteWriting(
+        store_folder(settings), reading.clock, CALL_S
+    )
+    return GatewayParts(
+        answering=answerer.answering,
+        knowledge=KnowledgeService(
+            reading.reader, reading.reader, changes, reading.threads.run, reading.clock
+        ),
+        identity=Identity(build_table(settings.tenants)),
+        metrics=Metrics(max_tenants=settings.telemetry.max_tenants),
+        clock=reading.clock,
+        settings=settings.server,
+        embedder=embedder,
+        reranker=None if embedder is None else SimilarityReranker(embedder, SimilaritySettings()),
+        readiness=readiness,
+        version=__version__,
+    )
 
 
 class Citing:

@@ -257,3 +257,17 @@ def key_new(output: Output) -> int:
     output.line(f"hash: {made.hash}")
     output.note("Keep the key; put the hash into [[tenants]] keys. It cannot be shown again.")
     return 0
+
+
+def mcp_stdio(config: Path | None, flags: dict[str, Any]) -> int:
+    """Serve the Model Context Protocol on standard input and output; logs go to standard error."""
+    from forebay.app.composition import mcp_tools, open_reading
+
+    settings = load(config, flags)
+
+    async def work() -> int:
+        async with open_reading(settings) as answerer:
+            await mcp_tools(answerer).serve_stdio()
+        return 0
+
+    return run(work())

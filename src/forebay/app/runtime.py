@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from forebay.app.counting import chunk_counter
 from forebay.app.indexes import IndexSet
 from forebay.app.records import BlockingPool, existing_kbs
 from forebay.app.settings import Settings, model_cache
@@ -100,6 +101,7 @@ async def open_process(settings: Settings, *, write: bool) -> AsyncIterator[Proc
                 settings=settings.ingest,
                 maintenance_s=settings.store.maintenance_s,
                 index_folder=partial(index_folder, folder),
+                counter=chunk_counter(settings.embedding, model_cache(settings)),
                 clock=clock,
             )
         )

@@ -16,6 +16,7 @@ from watchfiles import awatch
 
 from forebay.app.changing import kb_of_path, touched_roots
 from forebay.app.composition import Service, open_service, run_loop
+from forebay.app.logs import start_logging
 from forebay.app.remote import handlers
 from forebay.app.runtime import open_process, store_folder
 from forebay.app.settings import KnowledgeSettings, Settings, load_settings
@@ -27,7 +28,6 @@ from forebay.gateway.server import Server, bind
 from forebay.kernel.clock import SystemClock
 from forebay.kernel.errors import ConfigError, ForebayError, InvalidRequest
 from forebay.pipeline.folders import FileEvent, FolderRequest
-from forebay.app.logs import start_logging
 from forebay.store.remote import WriterServer
 
 log = logging.getLogger("forebay.serve")
@@ -101,9 +101,9 @@ async def _serve(run: _Run) -> int:
     listener = bind(settings.server.host, settings.server.port)
     progress = Progress()
     async with open_process(settings, write=True) as process:
-        assert process.writing is not None  # noqa: S101 - opened for writing
+        assert process.writing is not None
         writing = process.writing
-        async with open_service(process, lambda service: progress.readiness(service)) as service:
+        async with open_service(process, progress.readiness) as service:
             server = Server(service.app, [listener])
             socket_server = WriterServer(
                 store_folder(settings), handlers(writing, process.reading.clock)
@@ -143,9 +143,8 @@ async def _index(settings: Settings, writing: Writing, progress: Progress) -> No
     for name, knowledge in settings.knowledge.items():
         await writing.ensure(name)
         for path in knowledge.paths:
-            request = FolderRequest(
-                name, str(Path(path).resolve()), knowledge.tags, knowledge.groups
-            )
+            absolute = await asyncio.to_thread(Path(path).resolve)
+            request = FolderRequest(name, str(absolute), knowledge.tags, knowledge.groups)
             await _read_folder(writing, request, progress)
             if knowledge.watch:
                 watched[request.path] = request

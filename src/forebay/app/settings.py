@@ -22,8 +22,8 @@ from forebay.context import ContextSettings
 from forebay.embedding.settings import EmbeddingSettings
 from forebay.gateway.settings import ServerSettings, TenantSettings
 from forebay.generation.settings import GenerationSettings
-from forebay.ingest.settings import ChunkSettings, IngestLimits
 from forebay.ingest.pool import PoolSettings
+from forebay.ingest.settings import ChunkSettings, IngestLimits
 from forebay.kernel.errors import ConfigError
 from forebay.pipeline.embedding import BackgroundEmbeddingSettings
 from forebay.pipeline.folders import FolderSettings

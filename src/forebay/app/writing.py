@@ -12,6 +12,7 @@ import msgspec
 from forebay.app.indexes import IndexSet
 from forebay.app.records import BlockingPool, FolderRecords, ensure_kb, existing_kbs
 from forebay.app.settings import IngestSettings
+from forebay.ingest.frames import CounterChoice
 from forebay.ingest.pool import ParsePool
 from forebay.kernel.clock import Clock, Deadline
 from forebay.kernel.documents import CommitReceipt, KbInfo
@@ -39,6 +40,7 @@ class WritingParts(msgspec.Struct, frozen=True):
     settings: IngestSettings
     maintenance_s: float
     index_folder: Callable[[str], Path]
+    counter: CounterChoice | None
     clock: Clock
 
 
@@ -51,7 +53,9 @@ class Writing:
         self._group: asyncio.TaskGroup | None = None
         self._running: dict[str, asyncio.Task[None]] = {}
         settings = parts.settings
-        self.pool = ParsePool(settings.pool, settings.limits, settings.chunks)
+        self.pool = ParsePool(
+            settings.pool, settings.limits, settings.chunks, counter=parts.counter
+        )
         self.queue = CommitQueue(parts.writer, self, parts.thread.run, settings.writer)
         records = FolderRecords(parts.writer, parts.indexes, parts.thread, self.committed)
         self._folders = FolderIngest(self.pool, records, settings.folders, parts.clock)

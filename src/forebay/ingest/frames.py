@@ -14,12 +14,19 @@ CHUNKS_PER_FRAME = 500
 CHARACTERS_PER_FRAME = 500_000
 
 
+class CounterChoice(msgspec.Struct, frozen=True):
+    """A token counter made in each worker: ``module:attribute``, called with the arguments."""
+
+    factory: str
+    argument: str | None = None
+
+
 class Setup(msgspec.Struct, frozen=True):
     """The first frame a worker gets."""
 
     limits: IngestLimits
     chunks: ChunkSettings
-    counter: str
+    counter: CounterChoice
     memory_bytes: int
     cpu_s: int
     nice: int

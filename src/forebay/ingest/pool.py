@@ -13,7 +13,7 @@ import msgspec
 import psutil
 from msgspec import Meta
 
-from forebay.ingest.frames import Batch, Setup, Task
+from forebay.ingest.frames import Batch, CounterChoice, Setup, Task
 from forebay.ingest.process import Worker, WorkerDied
 from forebay.ingest.settings import ChunkSettings, IngestLimits
 from forebay.ingest.worker import memory_reason
@@ -22,7 +22,7 @@ from forebay.kernel.errors import ForebayError, Overloaded, UnsupportedDocument
 
 # Raised when the same bytes begin to come out differently.
 PARSER_REVISION = "1"
-ESTIMATED_COUNTER = "forebay.ingest.tokens:EstimatedTokenCounter"
+ESTIMATED_COUNTER = CounterChoice("forebay.ingest.tokens:EstimatedTokenCounter")
 _WATCH_S = 0.2
 
 
@@ -90,7 +90,7 @@ class _Slot:
 class ParsePool:
     """Parses and chunks in worker processes; one owner, ``close`` leaves no process.
 
-    ``counter`` names the token counter as ``module:attribute``, created in each worker.
+    ``counter`` is the token counter made in each worker; None: the estimate.
     """
 
     def __init__(
@@ -99,13 +99,13 @@ class ParsePool:
         limits: IngestLimits | None = None,
         chunks: ChunkSettings | None = None,
         *,
-        counter: str = ESTIMATED_COUNTER,
+        counter: CounterChoice | None = None,
     ) -> None:
         self._settings = settings or PoolSettings()
         self._setup = Setup(
             limits or IngestLimits(),
             chunks or ChunkSettings(),
-            counter,
+            counter or ESTIMATED_COUNTER,
             self._settings.worker_memory_bytes,
             self._settings.task_cpu_s,
             self._settings.nice,
@@ -123,7 +123,12 @@ class ParsePool:
     @property
     def revision(self) -> str:
         """Changes when the same bytes would come out differently."""
-        what = (PARSER_REVISION, self._setup.limits, self._setup.chunks, self._setup.counter)
+        what = (
+            PARSER_REVISION,
+            self._setup.limits,
+            self._setup.chunks,
+            self._setup.counter.factory,
+        )
         return hashlib.sha256(msgspec.json.encode(what)).hexdigest()[:16]
 
     def statistics(self) -> dict[str, int]:

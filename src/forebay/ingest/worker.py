@@ -15,6 +15,7 @@ from forebay.ingest.chunker import StructureChunker
 from forebay.ingest.frames import (
     LENGTH,
     Batch,
+    CounterChoice,
     Refused,
     Reply,
     Setup,
@@ -75,10 +76,11 @@ def _read(stream: BinaryIO) -> bytes:
     return stream.read(size)
 
 
-def _counter(path: str) -> TokenCounter:
-    """An instance of the counter class named ``module:attribute``."""
-    module, _, attribute = path.partition(":")
-    counter: TokenCounter = getattr(importlib.import_module(module), attribute)()
+def _counter(choice: CounterChoice) -> TokenCounter:
+    """The counter that the choice's factory makes."""
+    module, _, attribute = choice.factory.partition(":")
+    make = getattr(importlib.import_module(module), attribute)
+    counter: TokenCounter = make() if choice.argument is None else make(choice.argument)
     return counter
 
 

@@ -29,7 +29,6 @@ from forebay.kernel.stages import (
 )
 from forebay.pipeline.messages import AnswerDelta, AnswerEnd, AnswerRequest, Citation, Usage
 
-
 INLINE_CHARACTERS = 20_000
 
 
