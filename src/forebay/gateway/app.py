@@ -13,6 +13,9 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
+
 from forebay.gateway.errors import ClientGone, Failure, ShuttingDown, failure, openai_error
 from forebay.gateway.exchange import Exchange, Scope
 from forebay.gateway.identity import Identity
@@ -28,6 +31,7 @@ from forebay.kernel.errors import (
     Overloaded,
     PermissionDenied,
 )
+from forebay.telemetry.logs import request_ids
 from forebay.telemetry.report import RequestReport
 from forebay.wire.chat import StreamError
 from forebay.wire.encoding import encode_json
@@ -35,8 +39,11 @@ from forebay.wire.sse import encode_data
 
 log = logging.getLogger("forebay.gateway")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}.*")
 _LAST_WORDS_S = 1.0
+EXPOSED_HEADERS = (
+    "x-request-id", "server-timing", "x-forebay-cache", "x-forebay-rung", "x-forebay-kb-version",
+    "retry-after",
+)  # fmt: skip
 _UNCOUNTED = frozenset({"healthz", "readyz", "metrics", "openapi"})
 
 
@@ -73,6 +80,16 @@ class GatewayApp:
         self._peers = PeerRules(
             settings.trusted_proxies, settings.allowed_hosts, settings.cors.origins
         )
+        self._entry: ASGIApp = self._http
+        if settings.cors.origins:
+            self._entry = CORSMiddleware(
+                self._http,
+                allow_origins=settings.cors.origins,
+                allow_methods=("GET", "POST", "PUT", "DELETE"),
+                allow_headers=("*",),
+                expose_headers=EXPOSED_HEADERS,
+                max_age=settings.cors.max_age_s,
+            )
         self._running: set[Running] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -91,7 +108,7 @@ class GatewayApp:
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         """Serve one ASGI connection scope."""
         if scope["type"] == "http":
-            await self._http(scope, receive, send)
+            await self._entry(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         else:
@@ -123,11 +140,16 @@ class GatewayApp:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _http(self, scope: Scope, receive: Any, send: Any) -> None:
-        arrived_at = self.parts.clock.now()
-        x = Exchange(scope, receive, send, "")
+        x = Exchange(scope, receive, send)
         sent = x.headers.get("x-request-id", "")
         x.request_id = sent if _REQUEST_ID.fullmatch(sent) else f"req-{self.parts.new_id()}"
+        x.trace = self.parts.begin_trace(x.headers.get("traceparent"))
+        with request_ids(x.request_id, x.trace):
+            await self._handle(x)
+
+    async def _handle(self, x: Exchange) -> None:
         running = Running()
+        arrived_at = self.parts.clock.now()
         spec, failed = None, None
         try:
             spec, x.path_params = self.routes.find(x.method, x.path)
@@ -193,13 +215,12 @@ class GatewayApp:
 
     def _context(self, x: Exchange, spec: RouteSpec) -> RequestContext:
         principal = self._authorised(x, spec)
-        traceparent = x.headers.get("traceparent", "")
         return RequestContext(
             request_id=x.request_id,
             principal=principal,
             deadline=Deadline.after(self._allowed_s(x, spec), self.parts.clock),
             clock=self.parts.clock,
-            traceparent=traceparent if _TRACEPARENT.fullmatch(traceparent) else None,
+            traceparent=x.trace.traceparent,
             no_cache=x.headers.get("x-forebay-no-cache", "").lower() in ("1", "true", "yes"),
         )
 
@@ -266,8 +287,10 @@ class GatewayApp:
             status=x.status or (failed.status if failed else 499),
             outcome=failed.outcome if failed else "ok",
             ended_at=self.parts.wall_clock.now(),
+            arrived_at=arrived_at,
             duration_s=now - arrived_at,
             client=x.peer.address,
+            trace=x.trace,
             ctx=x.ctx,
             error_code=failed.detail.code if failed else None,
             kb=x.kb,

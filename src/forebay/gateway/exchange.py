@@ -15,13 +15,15 @@ from forebay.gateway.timing import server_timing
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.errors import InvalidRequest, PayloadTooLarge
 from forebay.pipeline.messages import Usage
+from forebay.telemetry.ids import TraceIds
 from forebay.wire.decoding import JsonDecoder
 from forebay.wire.encoding import encode_json
 
 T = TypeVar("T")
-Scope = dict[str, Any]
+Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 JSON = "application/json"
+UNTRACED = TraceIds("0" * 32, "0" * 16, None, False)
 _THREAD_ABOVE_BYTES = 256 * 1024
 _STREAM_HEADERS = (
     ("content-type", "text/event-stream; charset=utf-8"),
@@ -33,12 +35,13 @@ _STREAM_HEADERS = (
 class Exchange:
     """What a handler works with; the gateway makes one for each request."""
 
-    def __init__(self, scope: Scope, receive: Any, send: Any, request_id: str) -> None:
+    def __init__(self, scope: Scope, receive: Any, send: Any) -> None:
         self.scope = scope
         self.receive = receive
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        self.request_id = request_id
+        self.request_id = ""
+        self.trace = UNTRACED
         self.headers = _headers(scope["headers"])
         self.path_params: dict[str, str] = {}
         self.peer = Peer("", False)

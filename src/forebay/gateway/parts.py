@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -13,8 +12,9 @@ from forebay.gateway.settings import ServerSettings
 from forebay.kernel.clock import Clock, WallClock
 from forebay.kernel.stages import Embedder, Reranker
 from forebay.pipeline.messages import Answering, Knowledge
+from forebay.telemetry.ids import TraceIds, begin_trace
 from forebay.telemetry.metrics import Metrics
-from forebay.telemetry.report import RequestReport
+from forebay.telemetry.opening import Sink
 
 
 class Readiness(msgspec.Struct, frozen=True):
@@ -27,14 +27,6 @@ class Readiness(msgspec.Struct, frozen=True):
     ready: bool
     reasons: tuple[str, ...] = ()
     degraded: tuple[str, ...] = ()
-
-
-class ReportSink(Protocol):
-    """Takes finished requests (traces, access log); must not block."""
-
-    def finished(self, report: RequestReport) -> None:
-        """Take note of a finished request."""
-        ...
 
 
 def always_ready() -> Readiness:
@@ -64,8 +56,9 @@ class GatewayParts(msgspec.Struct, frozen=True):
     embedder: Embedder | None = None
     reranker: Reranker | None = None
     readiness: Callable[[], Readiness] = always_ready
-    sinks: tuple[ReportSink, ...] = ()
+    sinks: tuple[Sink, ...] = ()
     wall_clock: Clock = WallClock()
     new_id: Callable[[], str] = random_id
+    begin_trace: Callable[[str | None], TraceIds] = begin_trace
     count_tokens: Callable[[Sequence[str]], int] | None = None
     version: str = "0"

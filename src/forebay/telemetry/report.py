@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from forebay.kernel.context import RequestContext
+from forebay.telemetry.ids import TraceIds
 
 RequestOutcome = Literal[
     "ok", "invalid", "denied", "not_found", "limited", "shed", "timeout", "cancelled", "error"
@@ -21,7 +22,8 @@ class RequestReport(msgspec.Struct, frozen=True):
 
     ``ctx`` is None when it failed before anybody was identified. ``status`` is the HTTP status
     that was sent, 499 when the client left first; a stream that failed after its start keeps
-    200 there and says so in ``outcome`` and ``error_code``. Durations are seconds.
+    200 there and says so in ``outcome`` and ``error_code``. Durations are seconds; ``ended_at`` is
+    seconds since the epoch, ``arrived_at`` the same clock as the context's stages.
     """
 
     request_id: str
@@ -30,8 +32,10 @@ class RequestReport(msgspec.Struct, frozen=True):
     status: int
     outcome: RequestOutcome
     ended_at: float
+    arrived_at: float
     duration_s: float
     client: str
+    trace: TraceIds
     ctx: RequestContext | None = None
     error_code: str | None = None
     kb: str | None = None

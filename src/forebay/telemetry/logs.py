@@ -1,0 +1,218 @@
+"""Log lines: JSON with the ids of the request they belong to, written by a thread (F2.15).
+
+Writing to a terminal or pipe can block; the event loop only puts records into a bounded queue.
+When that is full, lines are dropped and counted rather than anybody waiting.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import logging.handlers
+import queue
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+import msgspec
+
+from forebay.telemetry.ids import TraceIds
+from forebay.telemetry.report import RequestReport
+from forebay.telemetry.settings import TelemetrySettings
+
+_IDS: ContextVar[tuple[str, TraceIds] | None] = ContextVar("forebay_request", default=None)
+_QUEUE = 10_000
+_LAST_LINES_S = 2.0
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_OWN = frozenset({"request_id", "trace_id", "span_id"})
+_access = logging.getLogger("forebay.access")
+
+
+@contextmanager
+def request_ids(request_id: str, ids: TraceIds) -> Iterator[None]:
+    """Lines logged inside the block carry these ids."""
+    token = _IDS.set((request_id, ids))
+    try:
+        yield
+    finally:
+        _IDS.reset(token)
+
+
+class IdFilter(logging.Filter):
+    """Puts the request's ids on a record, in the context that logs it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let everything through, with ids where there are some."""
+        current = _IDS.get()
+        if current is not None and not hasattr(record, "trace_id"):
+            record.request_id, ids = current
+            record.trace_id, record.span_id = ids.trace_id, ids.span_id
+        return True
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line; extra fields of a record become fields of the object."""
+
+    def __init__(self, environment: str, region: str) -> None:
+        super().__init__()
+        self._fixed = {"env": environment, "region": region}
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        line: dict[str, Any] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "trace_id": getattr(record, "trace_id", ""),
+            "span_id": getattr(record, "span_id", ""),
+            "request_id": getattr(record, "request_id", ""),
+            **self._fixed,
+            **_extra(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+class TextFormatter(logging.Formatter):
+    """A line for people."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        fields = " ".join(f"{key}={value}" for key, value in _extra(record).items())
+        request = getattr(record, "request_id", "")
+        parts = [
+            _time(record), record.levelname.lower(), record.name, record.getMessage(), fields,
+            f"request={request}" if request else "",
+        ]  # fmt: skip
+        line = " ".join(part for part in parts if part)
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+class BoundedQueueHandler(logging.handlers.QueueHandler):
+    """Hands records to the writing thread; drops them when it cannot keep up."""
+
+    dropped = 0
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        """Merge the arguments now, because they may change; format later."""
+        record.msg, record.args = record.getMessage(), None
+        return record
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Put the record, or count it as lost."""
+        try:
+            self.queue.put_nowait(record)
+        except queue.Full:
+            self.dropped += 1
+
+
+class _Writer(logging.handlers.QueueListener):
+    """The writing thread; ending it waits a little, not for ever on a blocked output."""
+
+    def stop(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        with suppress(queue.Full):
+            self.queue.put(None, timeout=_LAST_LINES_S)
+            thread.join(_LAST_LINES_S)
+
+
+class Logs:
+    """The process's logging as configured; ``close`` writes what waits."""
+
+    def __init__(self, handler: BoundedQueueHandler, listener: _Writer):
+        self._handler = handler
+        self._listener: _Writer | None = listener
+
+    @property
+    def dropped(self) -> int:
+        """Lines lost because the output did not keep up."""
+        return self._handler.dropped
+
+    def close(self) -> None:
+        """Write what waits and give the root logger back."""
+        if self._listener is not None:
+            logging.getLogger().removeHandler(self._handler)
+            self._listener.stop()
+            self._listener = None
+
+
+def configure_logging(settings: TelemetrySettings, stream: TextIO | None = None) -> Logs:
+    """Send every logger's lines to ``stream`` (standard error) in the configured shape."""
+    output = logging.StreamHandler(stream or sys.stderr)
+    output.setFormatter(
+        JsonFormatter(settings.environment, settings.region)
+        if settings.log_format == "json"
+        else TextFormatter()
+    )
+    waiting: queue.Queue[logging.LogRecord | None] = queue.Queue(_QUEUE)
+    handler = BoundedQueueHandler(waiting)
+    handler.addFilter(IdFilter())
+    listener = _Writer(waiting, output)
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        if isinstance(old, BoundedQueueHandler):
+            root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(settings.log_level.upper())
+    # Libraries speak up when something is wrong, not when something happens.
+    for name in ("uvicorn", "mcp", "httpx2", "httpcore", "asyncio", "watchfiles"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    listener.start()
+    logs = Logs(handler, listener)
+    atexit.register(logs.close)
+    return logs
+
+
+class AccessLog:
+    """One line for each request."""
+
+    def finished(self, report: RequestReport) -> None:
+        """Log the request."""
+        if not _access.isEnabledFor(logging.INFO):
+            return
+        fields: dict[str, Any] = {
+            "request_id": report.request_id,
+            "trace_id": report.trace.trace_id,
+            "span_id": report.trace.span_id,
+            "method": report.method,
+            "route": report.route,
+            "status": report.status,
+            "outcome": report.outcome,
+            "duration_ms": round(report.duration_s * 1000, 2),
+            "client": report.client,
+        }
+        if report.ctx is not None:
+            fields["tenant"] = report.ctx.principal.tenant
+            fields["key"] = report.ctx.principal.key_id
+        optional = {
+            "error": report.error_code,
+            "kb": report.kb,
+            "model": report.model,
+            "ttft_ms": None if report.ttft_s is None else round(report.ttft_s * 1000, 2),
+            "prompt_tokens": report.prompt_tokens or None,
+            "completion_tokens": report.completion_tokens or None,
+        }
+        fields |= {key: value for key, value in optional.items() if value is not None}
+        _access.info("%s %s %d", report.method, report.route, report.status, extra=fields)
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    return {
+        key: value
+        for key, value in vars(record).items()
+        if key not in _STANDARD and key not in _OWN and not key.startswith("_")
+    }

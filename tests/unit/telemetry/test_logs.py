@@ -1,0 +1,116 @@
+"""Log lines: fields, ids of the request, secrets, and a reader that does not keep up."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from forebay.telemetry.ids import begin_trace
+from forebay.telemetry.logs import AccessLog, configure_logging, request_ids
+from forebay.telemetry.settings import TelemetrySettings
+from tests.unit.telemetry.test_traces import report
+
+log = logging.getLogger("forebay.test")
+
+
+@pytest.fixture(autouse=True)
+def _root_logger_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def lines(settings: TelemetrySettings, write: Any) -> list[dict[str, Any]]:
+    stream = io.StringIO()
+    logs = configure_logging(settings, stream)
+    try:
+        write()
+    finally:
+        logs.close()
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_line_has_the_promised_fields() -> None:
+    settings = TelemetrySettings(environment="production", region="cn-north-1")
+    [line] = lines(settings, lambda: log.warning("缓存 %d", 7, extra={"tier": "answer"}))
+    assert line["message"] == "缓存 7"
+    assert (line["level"], line["logger"]) == ("warning", "forebay.test")
+    assert (line["env"], line["region"], line["tier"]) == ("production", "cn-north-1", "answer")
+    assert line["time"].endswith("Z")
+    assert line["trace_id"] == line["span_id"] == ""
+
+
+def test_ids_follow_the_request_through_tasks() -> None:
+    first, second = begin_trace(None), begin_trace(None)
+
+    async def one(name: str, ids: Any) -> None:
+        with request_ids(name, ids):
+            await asyncio.sleep(0)
+            log.info(name)
+
+    async def both() -> None:
+        await asyncio.gather(one("a", first), one("b", second))
+        log.info("none")
+
+    seen = lines(TelemetrySettings(), lambda: asyncio.run(both()))
+    got = {
+        line["message"]: (line["request_id"], line["trace_id"], line["span_id"]) for line in seen
+    }
+    assert got["a"] == ("a", first.trace_id, first.span_id)
+    assert got["b"] == ("b", second.trace_id, second.span_id)
+    assert got["none"] == ("", "", "")
+
+
+def test_exceptions_keep_their_stack() -> None:
+    def write() -> None:
+        try:
+            raise ValueError("inside")
+        except ValueError:
+            log.exception("failed")
+
+    [line] = lines(TelemetrySettings(), write)
+    assert "ValueError: inside" in line["exception"]
+    assert "test_logs.py" in line["exception"]
+
+
+def test_the_access_log_has_one_line_for_a_request() -> None:
+    [line] = lines(TelemetrySettings(), lambda: AccessLog().finished(report()))
+    assert line["logger"] == "forebay.access"
+    assert (line["route"], line["status"], line["outcome"]) == ("chat", 200, "ok")
+    assert (line["tenant"], line["kb"], line["duration_ms"]) == ("acme", "handbook", 2000.0)
+    assert line["trace_id"] == "a" * 32
+
+
+def test_text_for_people() -> None:
+    stream = io.StringIO()
+    logs = configure_logging(TelemetrySettings(log_format="text"), stream)
+    log.info("hello", extra={"kb": "handbook"})
+    logs.close()
+    assert stream.getvalue().rstrip().endswith("info forebay.test hello kb=handbook")
+
+
+def test_a_blocked_output_drops_lines_and_does_not_wait() -> None:
+    import threading
+
+    class Stuck(io.StringIO):
+        go = threading.Event()
+
+        def write(self, text: str) -> int:
+            self.go.wait(20)
+            return super().write(text)
+
+    stuck = Stuck()
+    logs = configure_logging(TelemetrySettings(), stuck)
+    for number in range(10_500):
+        log.info("line %d", number)
+    assert logs.dropped >= 400
+    stuck.go.set()
+    logs.close()
