@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.context.citations import CitationStream, supporting
+from forebay.context.citations import CitationStream, Cited, supporting
 from forebay.kernel.documents import ChunkRow, Hit
 
 
@@ -108,3 +108,37 @@ def test_an_answer_without_markers_is_cited_by_support(
     rest, cited = stream.finish()
     assert list(cited.numbers) == numbers
     assert out + rest == text + "".join(f"[{number}]" for number in numbers)
+
+
+def test_only_bad_markers_count_as_none() -> None:
+    stream = CitationStream([hit("The boiler is serviced once a year by its maker.")])
+    text = stream.feed("The boiler is serviced once a year [8].")
+    rest, cited = stream.finish()
+    assert text + rest == "The boiler is serviced once a year.[1]"
+    assert cited == Cited((1,), 1)
+
+
+def test_attached_markers_come_below_code_and_never_into_it() -> None:
+    passages = [hit("The boiler is serviced once a year by its maker.")]
+    for text, ending in (("```\ncode\n```", "\n\n[1]"), ("```\nnever closed", "")):
+        stream = CitationStream(passages)
+        sent = stream.feed(f"The boiler is serviced once a year.\n{text}")
+        rest, cited = stream.finish()
+        assert cited.numbers == (1,)
+        assert (sent + rest).endswith(text + ending)
+
+
+def test_a_refusal_is_attributed_to_nothing() -> None:
+    passages = [hit("The boiler is serviced once a year."), hit("锅炉每年由制造商检修一次。")]
+    for text in (
+        "I could not find anything in the documents that answers this question.",
+        "在现有文档中没有找到能够回答这个问题的内容。",
+    ):
+        stream = CitationStream(passages)
+        assert stream.feed(text) + stream.finish()[0] == text
+
+
+def test_without_passages_every_marker_is_bad() -> None:
+    stream = CitationStream(())
+    assert stream.feed("Hello [1] there") == "Hello there"
+    assert stream.finish() == ("", Cited((), 1))

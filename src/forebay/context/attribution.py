@@ -1,0 +1,59 @@
+"""Which passages support a sentence, by the words they share: for answers that cite nothing."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+from forebay.kernel.documents import Hit
+
+_HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_TOKEN = re.compile(rf"[{_HAN}]+|[^\W_{_HAN}]+")
+_SENTENCE = re.compile(r"[^。！？!?\n]+?(?:[。！？!?]+|\.(?=\s|$)|\n|$)")
+_FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_STOP = frozenset(
+    "a an and are as at be by do for from has have in is it its no not of on or that the this to "
+    "was we were will with you your can if but so than then there they i".split()
+)
+
+MIN_PIECES = 4
+"""A sentence with fewer distinct words or pairs says too little to be attributed."""
+SUPPORTED_SHARE = 0.55
+"""Share of a sentence's words and pairs that its passage must hold."""
+MAX_TEXT_CHARACTERS = 20_000
+MAX_PASSAGES_CITED = 3
+
+
+def pieces(text: str) -> frozenset[str]:
+    """Distinct words (crudely stemmed) and Han pairs of ``text``, without glue words."""
+    found: set[str] = set()
+    for token in _TOKEN.findall(unicodedata.normalize("NFKC", text).lower()):
+        if re.match(f"[{_HAN}]", token):
+            found.update(token[at : at + 2] for at in range(len(token) - 1))
+        elif token not in _STOP:
+            found.add(token[:6] if token.isalpha() and len(token) > 6 else token.removesuffix("s"))
+    return frozenset(found)
+
+
+def supporting(text: str, passages: Sequence[Hit]) -> list[int]:
+    """Return the 1-based numbers of the passages that hold the answer's sentences.
+
+    In order of first use, at most three; empty when no sentence is mostly in one passage.
+    """
+    held = [pieces(f"{hit.chunk.context} {hit.chunk.text}") for hit in passages]
+    numbers: list[int] = []
+    for sentence in _SENTENCE.findall(_FENCED.sub("\n", text[:MAX_TEXT_CHARACTERS])):
+        said = pieces(sentence)
+        if len(said) < MIN_PIECES or not held:
+            continue
+        shares = [len(said & words) / len(said) for words in held]
+        best = max(shares)
+        if best < SUPPORTED_SHARE:
+            continue
+        number = shares.index(best) + 1
+        if number not in numbers:
+            numbers.append(number)
+        if len(numbers) == MAX_PASSAGES_CITED:
+            break
+    return numbers
