@@ -338,7 +338,7 @@ class FolderIngest:
         read = _Read([], [], [])
         jobs: list[ParseJob] = []
         digests: list[str] = []
-        for file, data in await asyncio.to_thread(lambda: [_load(file) for file in batch]):
+        for file, data in await asyncio.to_thread(lambda: [_load(each) for each in batch]):
             known = plan.known.get(file.document_id)
             if isinstance(data, str):
                 read.events.append(FileEvent(file.document_id, "skipped", data))

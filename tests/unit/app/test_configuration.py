@@ -68,7 +68,7 @@ def test_environment_text_becomes_numbers_and_lists() -> None:
 
 def test_secrets_are_masked() -> None:
     configuration = merge([Layer("f", {"server": {"api_key": "hush"}})], Root)
-    rows = dict((k, v) for k, v, _ in effective(build(configuration, Root), configuration))
+    rows = {k: v for k, v, _ in effective(build(configuration, Root), configuration)}
     assert rows["server.api_key"] == "********"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -153,7 +152,7 @@ async def test_a_file_that_turned_empty_no_longer_answers(run: Run) -> None:
 async def test_hidden_files_links_and_big_files(run: Run) -> None:
     (run.folder / ".git").mkdir()
     (run.folder / ".git" / "config").write_text("x")
-    os.symlink("/etc/hostname", run.folder / "link.md")
+    (run.folder / "link.md").symlink_to("/etc/hostname")
     (run.folder / "big.md").write_text("x" * 2000)
     await run(max_file_bytes=1000)
     ends = {event.document_id: event for event in run.events}
