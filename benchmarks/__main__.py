@@ -42,6 +42,8 @@ BENCHMARKS = (
     Benchmark("embedding", "benchmarks/embedding/measure.py --data {data} --cache {cache}/models"),
     Benchmark("store", "benchmarks/store/record.py"),
     Benchmark("retrieval", "benchmarks/retrieval/quality.py --data {data} --cache {cache}"),
+    Benchmark("ingest", "benchmarks/ingest/bulk.py --data {data}"),
+    Benchmark("serving", "benchmarks/serving/lag.py --data {data}"),
     Benchmark("retrieval", "benchmarks/retrieval/speed.py --data {data} --cache {cache}"),
 )
 

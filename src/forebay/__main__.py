@@ -1,0 +1,6 @@
+"""``python -m forebay`` is the command line."""
+
+from forebay.app.cli import main
+
+if __name__ == "__main__":
+    main()
