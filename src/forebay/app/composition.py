@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -28,7 +29,8 @@ from forebay.pipeline.knowledge import KnowledgeService
 from forebay.pipeline.messages import Citation
 from forebay.rerank import SimilarityReranker, SimilaritySettings
 from forebay.retrieval import HybridRetriever
-from forebay.telemetry.metrics import Metrics
+from forebay.telemetry.opening import Telemetry, open_telemetry
+from forebay.telemetry.settings import TelemetrySettings
 
 T = TypeVar("T")
 CALL_S = 24 * 3600.0
@@ -98,20 +100,27 @@ async def open_service(
     process: Process, readiness: Callable[[Service], Readiness]
 ) -> AsyncIterator[Service]:
     """The HTTP application over a process; changes go to its writing half or to the socket."""
-    async with open_answerer(process) as answerer:
-        held: list[Service] = []
-        parts = _parts(answerer, lambda: readiness(held[0]))
-        service = Service(build_app(parts), answerer)
-        held.append(service)
-        yield service
+    telemetry = open_telemetry(process.reading.settings.telemetry, __version__)
+    try:
+        async with open_answerer(process) as answerer:
+            held: list[Service] = []
+            parts = _parts(answerer, telemetry, lambda: readiness(held[0]))
+            service = Service(build_app(parts), answerer)
+            held.append(service)
+            yield service
+    finally:
+        await asyncio.to_thread(telemetry.close)
 
 
 def mcp_tools(answerer: Answerer) -> McpTools:
     """The MCP tools of a process that only reads."""
-    return build_mcp(_parts(answerer, always_ready))
+    telemetry = open_telemetry(TelemetrySettings(access_log=False), __version__)
+    return build_mcp(_parts(answerer, telemetry, always_ready))
 
 
-def _parts(answerer: Answerer, readiness: Callable[[], Readiness]) -> GatewayParts:
+def _parts(
+    answerer: Answerer, telemetry: Telemetry, readiness: Callable[[], Readiness]
+) -> GatewayParts:
     reading = answerer.process.reading
     settings = reading.settings
     embedder = reading.embedder
@@ -124,7 +133,9 @@ def _parts(answerer: Answerer, readiness: Callable[[], Readiness]) -> GatewayPar
             reading.reader, reading.reader, changes, reading.threads.run, reading.clock
         ),
         identity=Identity(build_table(settings.tenants)),
-        metrics=Metrics(max_tenants=settings.telemetry.max_tenants),
+        metrics=telemetry.metrics,
+        sinks=telemetry.sinks,
+        begin_trace=telemetry.begin_trace,
         clock=reading.clock,
         settings=settings.server,
         embedder=embedder,

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from watchfiles import awatch
 
+from forebay import __version__
 from forebay.app.changing import kb_of_path, touched_roots
 from forebay.app.composition import Service, open_service, run_loop
 from forebay.app.logs import start_logging
@@ -111,7 +112,7 @@ async def _serve(run: _Run) -> int:
             await socket_server.start()
             try:
                 async with asyncio.TaskGroup() as group:
-                    beside = [group.create_task(_index(settings, writing, progress))]
+                    beside = [group.create_task(_index(settings, writing, progress, server))]
                     if run.options.workers > 1:
                         beside.append(group.create_task(_workers(run, listener).run()))
                     with _reload_on_hangup(run, service):
@@ -134,26 +135,38 @@ def _workers(run: _Run, listener: socket.socket) -> WorkerSet:
     )
 
 
-async def _index(settings: Settings, writing: Writing, progress: Progress) -> None:
+async def _index(settings: Settings, writing: Writing, progress: Progress, server: Server) -> None:
     """Read every configured folder once, then follow those that are watched."""
     for name in settings.knowledge:
         progress.waiting[name] = f"indexing {name}"
     progress.waiting.pop("start", None)
     watched: dict[str, FolderRequest] = {}
     for name, knowledge in settings.knowledge.items():
-        await writing.ensure(name)
         for path in knowledge.paths:
             absolute = await asyncio.to_thread(Path(path).resolve)
             request = FolderRequest(name, str(absolute), knowledge.tags, knowledge.groups)
             await _read_folder(writing, request, progress)
             if knowledge.watch:
                 watched[request.path] = request
+        if not knowledge.paths:
+            await _make_empty(writing, name, progress)
         progress.waiting.pop(name, None)
-    log.info("ready: %s", ", ".join(settings.knowledge) or "no knowledge base is configured yet")
+    names = ", ".join(settings.knowledge) or "no knowledge base is configured yet"
+    log.info("ready: %s", names)
+    print(f"Forebay {__version__} is ready at {' '.join(server.addresses)} ({names})", flush=True)
     if watched:
         async for changed in awatch(*watched, debounce=500, recursive=True):
             for root in sorted(touched_roots(changed, watched)):
                 await _read_folder(writing, watched[root], progress)
+
+
+async def _make_empty(writing: Writing, name: str, progress: Progress) -> None:
+    """A knowledge base without paths is filled over HTTP; it exists from the start."""
+    try:
+        await writing.ensure(name)
+    except ForebayError as error:
+        log.error("%s was not made: %s", name, error.message)
+        progress.failed[name] = f"{name} was not made: {error.message}"
 
 
 async def _read_folder(writing: Writing, request: FolderRequest, progress: Progress) -> None:
@@ -165,6 +178,7 @@ async def _read_folder(writing: Writing, request: FolderRequest, progress: Progr
 
     key = f"{request.kb}:{request.path}"
     try:
+        await writing.ensure(request.kb)
         summary = await writing.ingest(request, emit)
     except ForebayError as error:
         log.error("%s was not indexed: %s", request.kb, error.message)
