@@ -116,12 +116,18 @@ class BoundedQueueHandler(logging.handlers.QueueHandler):
 class _Writer(logging.handlers.QueueListener):
     """The writing thread; ending it waits a little, not for ever on a blocked output."""
 
+    def __init__(
+        self, waiting: queue.Queue[logging.LogRecord | None], output: logging.Handler
+    ) -> None:
+        super().__init__(waiting, output)
+        self._waiting = waiting
+
     def stop(self) -> None:
         thread, self._thread = self._thread, None
         if thread is None:
             return
         with suppress(queue.Full):
-            self.queue.put(None, timeout=_LAST_LINES_S)
+            self._waiting.put(None, timeout=_LAST_LINES_S)
             thread.join(_LAST_LINES_S)
 
 
