@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -12,7 +13,13 @@ import msgspec
 from forebay.kernel.clock import Clock, Deadline
 from forebay.kernel.context import RequestContext
 from forebay.kernel.documents import CommitReceipt, DocumentDraft, DocumentInfo, KbInfo
-from forebay.kernel.errors import DeadlineExceeded, ForebayError, InvalidRequest, NotFound
+from forebay.kernel.errors import (
+    Conflict,
+    DeadlineExceeded,
+    ForebayError,
+    InvalidRequest,
+    NotFound,
+)
 from forebay.pipeline.embedding import EmbeddingFeeder
 from forebay.pipeline.folders import (
     BatchParser,
@@ -27,6 +34,7 @@ from forebay.pipeline.writer import CommitQueue
 T = TypeVar("T")
 KB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MAX_ID_CHARACTERS = 512
+_PAGE_STEP = 256
 RunBlocking = Callable[[Callable[[], T]], Awaitable[T]]
 
 
@@ -203,8 +211,20 @@ class KnowledgeService:
     async def put(
         self, ctx: RequestContext, kb: str, upload: Upload, *, wait: WaitFor = "committed"
     ) -> CommitReceipt:
-        """Add or replace one document."""
+        """Add or replace one document; ``Conflict`` when its id is one that may not be seen."""
+        if ctx.principal.groups is not None:
+            await self._replaceable(ctx, kb, upload.document_id)
         return await self._changes.put(kb, upload, wait, ctx.deadline)
+
+    async def _replaceable(self, ctx: RequestContext, kb: str, document_id: str) -> None:
+        try:
+            info = await self._blocking(lambda: self._documents.document(kb, document_id))
+        except NotFound:
+            return
+        if not visible(ctx, info):
+            raise Conflict(
+                f"the id {document_id!r} cannot be used with this key; choose another.", param="id"
+            )
 
     async def delete(self, ctx: RequestContext, kb: str, document_id: str) -> CommitReceipt:
         """Remove one document; ``NotFound`` when there is none the principal may see."""
@@ -234,13 +254,24 @@ class KnowledgeService:
     async def documents(
         self, ctx: RequestContext, kb: str, *, after: str | None = None, limit: int = 100
     ) -> DocumentPage:
-        """A page of the documents the principal may read, in id order."""
-        rows = await self._blocking(
-            lambda: self._documents.documents(kb, after=after, limit=limit + 1)
-        )
-        page = rows[:limit]
-        next_after = page[-1].document_id if len(rows) > limit else None
-        return DocumentPage(tuple(shown(row) for row in page if visible(ctx, row)), next_after)
+        """A page of the documents the principal may read, in id order.
+
+        Pages are cut from what may be read, so that neither a short page nor its ``next_after``
+        tells of documents that may not.
+        """
+        step = limit + 1 if ctx.principal.groups is None else max(limit + 1, _PAGE_STEP)
+        found: list[DocumentInfo] = []
+        while True:
+            rows = await self._blocking(
+                partial(self._documents.documents, kb, after=after, limit=step)
+            )
+            found.extend(row for row in rows if visible(ctx, row))
+            if len(rows) < step or len(found) > limit:
+                break
+            after = rows[-1].document_id
+        page = found[:limit]
+        next_after = page[-1].document_id if len(found) > limit else None
+        return DocumentPage(tuple(shown(row) for row in page), next_after)
 
     async def kbs(self) -> tuple[KbInfo, ...]:
         """Every knowledge base of the store."""
