@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+import asyncio
+import logging
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from watchfiles import awatch
 
 from forebay.app.operations import load, run
 from forebay.app.output import Output
-from forebay.app.remote import RemoteWriting
+from forebay.app.remote import RemoteWriting, handlers
 from forebay.app.runtime import open_process, store_folder
 from forebay.app.settings import Settings
+from forebay.app.watching import FolderWatch, watching
 from forebay.app.writing import Writing
-from forebay.kernel.clock import SystemClock
+from forebay.kernel.clock import Deadline, SystemClock
 from forebay.kernel.errors import InvalidRequest, StoreBusy
 from forebay.pipeline.folders import FileEvent, FolderRequest, IngestSummary
+from forebay.store.remote import WriterServer
 
+log = logging.getLogger("forebay.changing")
 CALL_S = 24 * 3600.0
+BUSY_S = 600.0
+BUSY_POLL_S = 0.2
 QUIET = ("unchanged",)
 
 
@@ -40,13 +46,30 @@ class IngestOptions(msgspec.Struct, frozen=True):
 async def open_changes(settings: Settings) -> AsyncIterator[Writing | RemoteWriting]:
     """The writing half of the store: this process's own, or the running server's."""
     async with AsyncExitStack() as stack:
+        yield await _writing_half(settings, stack)
+
+
+async def _writing_half(settings: Settings, stack: AsyncExitStack) -> Writing | RemoteWriting:
+    """Take the lock, or call who holds it; a command that answers no calls is waited for."""
+    clock = SystemClock()
+    remote = RemoteWriting(store_folder(settings), clock, CALL_S)
+    deadline = Deadline.after(BUSY_S, clock)
+    told = False
+    while True:
         try:
             process = await stack.enter_async_context(open_process(settings, write=True))
         except StoreBusy:
-            yield RemoteWriting(store_folder(settings), SystemClock(), CALL_S)
-            return
-        assert process.writing is not None
-        yield process.writing
+            if await remote.answers():
+                return remote
+            if deadline.remaining() <= 0:
+                raise
+        else:
+            assert process.writing is not None
+            return process.writing
+        if not told:
+            log.warning("another command is writing to this store; waiting for its end")
+            told = True
+        await asyncio.sleep(BUSY_POLL_S)
 
 
 def kb_of_path(settings: Settings, asked: str | None, path: str) -> str:
@@ -125,18 +148,37 @@ def ingest(
 
     async def work() -> int:
         report = _Report(output)
-        async with open_changes(settings) as changes:
+        async with open_changes(settings) as changes, AsyncExitStack() as stack:
+            watch: FolderWatch | None = None
+            if options.watch:
+                await stack.enter_async_context(_answering(settings, changes))
+                roots = [request.path for request in requests]
+                watch = await stack.enter_async_context(watching(roots))
             for request in requests:
                 report.summary(await _ingest(changes, request, report))
             if options.wait_embedded:
                 for kb in dict.fromkeys(request.kb for request in requests):
                     count = await changes.wait_embedded(kb)
                     output.note(f"{kb}: {count} chunks embedded")
-            if options.watch:
-                await _watch(changes, requests, report)
+            if watch is not None:
+                await _follow(changes, watch, requests, report)
         return 1 if report.failed else 0
 
     return run(work())
+
+
+@asynccontextmanager
+async def _answering(settings: Settings, changes: Writing | RemoteWriting) -> AsyncIterator[None]:
+    """While this process holds the lock for long, other commands hand their work to it."""
+    if isinstance(changes, RemoteWriting):
+        yield
+        return
+    server = WriterServer(store_folder(settings), handlers(changes, SystemClock()))
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.close()
 
 
 async def _ingest(
@@ -147,24 +189,17 @@ async def _ingest(
     return await changes.ingest(request, report.event)
 
 
-async def _watch(
-    changes: Writing | RemoteWriting, requests: list[FolderRequest], report: _Report
+async def _follow(
+    changes: Writing | RemoteWriting,
+    watch: FolderWatch,
+    requests: list[FolderRequest],
+    report: _Report,
 ) -> None:
     """Ingest a folder again whenever something in it changed; ends with the process."""
     roots = {request.path: request for request in requests}
-    async for changed in awatch(*roots, debounce=500, recursive=True):
-        for root in sorted(touched_roots(changed, roots)):
+    while True:
+        for root in await watch.changed():
             report.summary(await _ingest(changes, roots[root], report))
-
-
-def touched_roots(changed: Iterable[tuple[object, str]], roots: Iterable[str]) -> set[str]:
-    """Which of ``roots`` the changed paths lie in."""
-    known = list(roots)
-    return {root for _, path in changed for root in known if _inside(path, root)}
-
-
-def _inside(path: str, root: str) -> bool:
-    return path == root or path.startswith(root.rstrip("/") + "/")
 
 
 def kb_drop(config: Path | None, flags: dict[str, Any], name: str, output: Output) -> int:

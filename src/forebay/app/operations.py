@@ -19,6 +19,7 @@ from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.documents import KbInfo
 from forebay.kernel.errors import ForebayError, InvalidRequest, NotFound
 from forebay.kernel.stages import Message, SearchRequest
+from forebay.pipeline.knowledge import shown
 from forebay.pipeline.messages import AnswerDelta, AnswerEnd, AnswerRequest
 
 T = TypeVar("T")
@@ -179,7 +180,7 @@ def kb_show(config: Path | None, flags: dict[str, Any], name: str, output: Outpu
         documents: list[Any] = []
         after: str | None = None
         while page := reader.documents(name, after=after, limit=1000):
-            documents.extend(page)
+            documents.extend(shown(document) for document in page)
             after = page[-1].document_id
         return info, documents
 

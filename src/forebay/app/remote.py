@@ -12,12 +12,14 @@ import msgspec
 from forebay.app.writing import Writing
 from forebay.kernel.clock import Clock, Deadline
 from forebay.kernel.documents import CommitReceipt, KbInfo
+from forebay.kernel.errors import Unavailable
 from forebay.pipeline.folders import FileEvent, FolderRequest, IngestSummary
 from forebay.pipeline.messages import Upload, WaitFor
 from forebay.store.remote import Emit, Handler, WriterClient
 
 T = TypeVar("T")
 GRACE_S = 5.0
+PING_S = 10.0
 
 
 class PutCall(msgspec.Struct, frozen=True):
@@ -53,6 +55,9 @@ class RestoreCall(msgspec.Struct, frozen=True):
 def handlers(writing: Writing, clock: Clock) -> Mapping[str, Handler]:
     """What the writer does for other processes."""
 
+    async def ping(_payload: Any, _emit: Emit) -> None:
+        return None
+
     async def put(payload: Any, _emit: Emit) -> CommitReceipt:
         call = msgspec.convert(payload, PutCall)
         deadline = Deadline.after(call.deadline_s, clock)
@@ -80,6 +85,7 @@ def handlers(writing: Writing, clock: Clock) -> Mapping[str, Handler]:
         return await writing.restore(Path(call.file), call.name)
 
     return {
+        "ping": ping,
         "put": put,
         "delete": delete,
         "ingest": ingest,
@@ -97,6 +103,14 @@ class RemoteWriting:
         self._client = WriterClient(folder)
         self._clock = clock
         self._call_s = call_s
+
+    async def answers(self) -> bool:
+        """Whether a process that writes takes calls."""
+        try:
+            await self._call("ping", None, NoneType, Deadline.after(PING_S, self._clock))
+        except Unavailable:
+            return False
+        return True
 
     async def put(
         self, kb: str, upload: Upload, wait: WaitFor, deadline: Deadline

@@ -7,20 +7,20 @@ import logging
 import signal
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from watchfiles import awatch
 
 from forebay import __version__
-from forebay.app.changing import kb_of_path, touched_roots
+from forebay.app.changing import kb_of_path
 from forebay.app.composition import Service, open_service, run_loop
 from forebay.app.logs import start_logging
 from forebay.app.remote import handlers
 from forebay.app.runtime import open_process, store_folder
 from forebay.app.settings import KnowledgeSettings, Settings, load_settings
+from forebay.app.watching import watching
 from forebay.app.workers import WorkerSet
 from forebay.app.writing import Writing
 from forebay.gateway.identity import build_table
@@ -140,23 +140,23 @@ async def _index(settings: Settings, writing: Writing, progress: Progress, serve
     for name in settings.knowledge:
         progress.waiting[name] = f"indexing {name}"
     progress.waiting.pop("start", None)
-    watched: dict[str, FolderRequest] = {}
-    for name, knowledge in settings.knowledge.items():
-        for path in knowledge.paths:
-            absolute = await asyncio.to_thread(Path(path).resolve)
-            request = FolderRequest(name, str(absolute), knowledge.tags, knowledge.groups)
-            await _read_folder(writing, request, progress)
-            if knowledge.watch:
-                watched[request.path] = request
-        if not knowledge.paths:
-            await _make_empty(writing, name, progress)
-        progress.waiting.pop(name, None)
-    names = ", ".join(settings.knowledge) or "no knowledge base is configured yet"
-    log.info("ready: %s", names)
-    print(f"Forebay {__version__} is ready at {' '.join(server.addresses)} ({names})", flush=True)
-    if watched:
-        async for changed in awatch(*watched, debounce=500, recursive=True):
-            for root in sorted(touched_roots(changed, watched)):
+    requests = await asyncio.to_thread(lambda: list(_requests(settings)))
+    watched = {each.path: each for each in requests if settings.knowledge[each.kb].watch}
+    async with AsyncExitStack() as stack:
+        watch = await stack.enter_async_context(watching(watched)) if watched else None
+        for name, knowledge in settings.knowledge.items():
+            for request in requests:
+                if request.kb == name:
+                    await _read_folder(writing, request, progress)
+            if not knowledge.paths:
+                await _make_empty(writing, name, progress)
+            progress.waiting.pop(name, None)
+        names = ", ".join(settings.knowledge) or "no knowledge base is configured yet"
+        log.info("ready: %s", names)
+        address = " ".join(server.addresses)
+        print(f"Forebay {__version__} is ready at {address} ({names})", flush=True)
+        while watch is not None:
+            for root in await watch.changed():
                 await _read_folder(writing, watched[root], progress)
 
 
@@ -167,6 +167,13 @@ async def _make_empty(writing: Writing, name: str, progress: Progress) -> None:
     except ForebayError as error:
         log.error("%s was not made: %s", name, error.message)
         progress.failed[name] = f"{name} was not made: {error.message}"
+
+
+def _requests(settings: Settings) -> Iterator[FolderRequest]:
+    for name, knowledge in settings.knowledge.items():
+        for path in knowledge.paths:
+            absolute = str(Path(path).resolve())
+            yield FolderRequest(name, absolute, knowledge.tags, knowledge.groups)
 
 
 async def _read_folder(writing: Writing, request: FolderRequest, progress: Progress) -> None:
