@@ -306,7 +306,10 @@ async def measure(material: Material, folder: Path, seconds: float, base: int) -
         ready_s = time.perf_counter() - began
         result: dict[str, Any] = {"restart_to_ready_s": round(ready_s, 2)}
         await search_at_rate(retriever, material, 5, None)
+        cpu = time.process_time()
         result["at_rest"] = percentiles(await search_at_rate(retriever, material, seconds, None))
+        asked = int(seconds * QUERIES_PER_S)
+        result["cpu_ms_per_query"] = round(1000 * (time.process_time() - cpu) / asked, 2)
         grown = resident() - before
         raw = raw_bytes(store)
         result["memory"] = {

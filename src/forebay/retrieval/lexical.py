@@ -28,6 +28,7 @@ from forebay.retrieval.terms import ANALYSIS_VERSION, Analyzer
 
 _FORMAT = 1
 _ROWS_PER_BATCH = 256
+_INHERITED_CHUNKS_MAX = 512
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -78,6 +79,7 @@ class LexicalIndex:
         self._index: tantivy.Index | None = None
         self._generation = -1
         self._published = False
+        self._caught_up = False
         self.version = 0
         if writable:
             folder.mkdir(parents=True, exist_ok=True)
@@ -127,7 +129,7 @@ class LexicalIndex:
         self.version, self.view = 0, self._empty_view()
         if not self._writable:
             return
-        self._published = False
+        self._published = self._caught_up = False
         used = [int(p.name[8:]) for p in self._folder.glob("lexical-*") if p.name[8:].isdigit()]
         self._generation = max(used, default=-1) + 1
         folder = self._generation_folder(self._generation)
@@ -157,14 +159,24 @@ class LexicalIndex:
         if changes.version == self.version and self._published:
             return False
         if changes.added or changes.removed:
+            # Not for a replay: there a chunk may be in the index already, and count twice.
+            small = len(changes.added) + len(changes.removed) <= _INHERITED_CHUNKS_MAX
+            inherits = small and self._caught_up
+            before = self.view
+            gone = before.hashes(changes.removed if inherits else ())
             self._write(changes.removed, _row_batches(feed, kb, changes.added))
             self._index.reload()
-            self.view = self._new_view()
+            view = self._new_view()
+            if inherits:
+                view.inherit(before, gone, view.hashes(changes.added))
+            self.view = view
+        self._caught_up = True
         self._publish(changes.version)
         return True
 
     def _write(self, removed: Iterable[int], added: Iterable[Sequence[ChunkRow]]) -> None:
         assert self._index is not None
+        self._caught_up = False
         writer, self._writer = self._writer or self._new_writer(self._index), None
         for chunk_id in removed:
             writer.delete_documents_by_term("chunk", chunk_id)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import tantivy
 
-from forebay.retrieval.counts import CountsCache, term_frequencies
+from forebay.retrieval.counts import CountsCache, term_frequencies, term_hash
 from forebay.retrieval.keys import ALIVE
 from forebay.retrieval.settings import LexicalSettings
 from forebay.retrieval.terms import Analyzer
@@ -24,6 +24,7 @@ from forebay.retrieval.terms import Analyzer
 Demands = tuple[tuple[str, ...], ...]
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint32]
 
 _FREQUENCIES_MAX = 20_000
 _ALLOWED_SETS_MAX = 32
@@ -77,7 +78,7 @@ class LexicalView:
         self._analyzer = analyzer
         self._counts = counts
         self._lock = Lock()
-        self._frequencies: dict[str, int] = {}
+        self._frequencies: dict[int, int] = {}
         self._allowed: OrderedDict[Demands, Ids] = OrderedDict()
         self.chunks = 0 if searcher is None else searcher.num_docs
         self.segments = 0 if searcher is None else searcher.num_segments
@@ -124,7 +125,8 @@ class LexicalView:
         """Living chunks that hold ``term``."""
         if self._searcher is None:
             return 0
-        known = self._frequencies.get(term)
+        key = term_hash(term)
+        known = self._frequencies.get(key)
         if known is None:
             known = self._searcher.doc_freq("body", term)
             if known and self._stale:
@@ -132,8 +134,34 @@ class LexicalView:
                 known = _count(self._searcher, query)
             if len(self._frequencies) >= _FREQUENCIES_MAX:
                 self._frequencies.clear()
-            self._frequencies[term] = known
+            self._frequencies[key] = known
         return known
+
+    def inherit(self, before: LexicalView, gone: Hashes, fresh: Hashes) -> None:
+        """Take over what ``before`` knew of frequencies, less ``gone`` terms, plus ``fresh`` ones.
+
+        Counting the living chunks of a common term costs a scan of its postings once the engine
+        holds dead ones; after a small commit only the terms of its chunks have changed.
+        """
+        frequencies = dict(before._frequencies)
+        for hashes, sign in ((gone, -1), (fresh, 1)):
+            terms, counts = np.unique(hashes, return_counts=True)
+            for key, count in zip(terms.tolist(), counts.tolist(), strict=True):
+                if key in frequencies:
+                    frequencies[key] += sign * count
+        self._frequencies = frequencies
+
+    def hashes(self, chunk_ids: Sequence[int]) -> Hashes:
+        """Return the term hashes of those of ``chunk_ids`` that live, one per chunk and term."""
+        if self._searcher is None or not chunk_ids:
+            return np.empty(0, np.uint32)
+        addresses = self._find([(tantivy.Occur.Must, self._among(chunk_ids))], len(chunk_ids))
+        if not addresses:
+            return np.empty(0, np.uint32)
+        ids = self._searcher.fast_field_values("chunk", addresses)
+        packed = self._packed_counts([int(i) for i in ids if i is not None], addresses)
+        data = b"".join([each[: len(each) // 5 * 4] for each in packed])
+        return np.frombuffer(data, "<u4")
 
     def _idf(self, frequency: int) -> float:
         if not frequency:
@@ -217,6 +245,8 @@ class LexicalView:
         self, clauses: list[tuple[tantivy.Occur, tantivy.Query]], limit: int
     ) -> list[tantivy.DocAddress]:
         assert self._searcher is not None
+        if limit < 1:
+            return []
         query = tantivy.Query.boolean_query(clauses) if clauses else tantivy.Query.all_query()
         found = self._searcher.search(query, limit=limit, count=False)
         return [address for _, address in found.hits]
