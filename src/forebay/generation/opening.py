@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 
 from forebay.generation.extractive import ExtractiveGenerator
 from forebay.generation.settings import GenerationSettings
-from forebay.kernel.errors import ConfigError
 from forebay.kernel.stages import Generator, TokenCounter
 
 
@@ -15,8 +14,26 @@ from forebay.kernel.stages import Generator, TokenCounter
 async def open_generator(
     settings: GenerationSettings, *, counter: TokenCounter
 ) -> AsyncIterator[Generator]:
-    """The generator ``settings`` ask for; closed when the block ends."""
+    """The generator ``settings`` ask for; closed when the block ends.
+
+    ``ConfigError`` for settings that contradict themselves, a missing extra or model file.
+    """
     if settings.backend == "extractive":
         yield ExtractiveGenerator(counter, settings.extractive)
         return
-    raise ConfigError(f"generation.backend {settings.backend} is not available yet.")
+    if settings.backend == "openai":
+        from forebay.generation.openai import OpenAIGenerator
+
+        engines = OpenAIGenerator(settings.pools, settings.engine, counter)
+        try:
+            yield engines
+        finally:
+            await engines.close()
+        return
+    from forebay.generation.llama import LlamaGenerator
+
+    local = await LlamaGenerator.load(settings.llama)
+    try:
+        yield local
+    finally:
+        await local.close()

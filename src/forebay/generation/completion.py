@@ -1,0 +1,152 @@
+"""What an OpenAI-compatible engine streams back: pieces of text, the end, an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from forebay.kernel.errors import EngineError
+from forebay.kernel.stages import FinishReason, GenerationRequest
+from forebay.wire.sse import EventTooLong, SseDecoder
+
+_REASONS: dict[str, FinishReason] = {
+    "stop": "stop",
+    "eos": "stop",
+    "eos_token": "stop",
+    "stop_sequence": "stop",
+    "content_filter": "stop",
+    "tool_calls": "stop",
+    "function_call": "stop",
+    "length": "length",
+    "max_tokens": "length",
+}
+
+
+class _Content(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    index: int = 0
+    delta: _Content | None = None
+    message: _Content | None = None
+    finish_reason: str | None = None
+
+
+class EngineUsage(msgspec.Struct):
+    """The engine's own token counts."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _Chunk(msgspec.Struct):
+    object: str | None = None
+    choices: list[_Choice] | None = None
+    usage: EngineUsage | None = None
+    error: msgspec.Raw | None = None
+
+
+class CompletionReader:
+    """Bytes in, pieces of the first choice's text out; what else was said is kept.
+
+    An error object, an aborted answer and anything that is no chat completion is ``EngineError``;
+    the engine's own words stay out of the message, they may name what nobody should read.
+    """
+
+    def __init__(self, max_event_bytes: int) -> None:
+        self._events = SseDecoder(max_event_bytes)
+        self._decoder = msgspec.json.Decoder(_Chunk)
+        self.reason: FinishReason | None = None
+        self.usage: EngineUsage | None = None
+        self.done = False
+
+    def feed(self, data: bytes) -> Iterator[str]:
+        """Yield the pieces of text that ``data`` completes."""
+        try:
+            for event in self._events.feed(data):
+                if self.done:
+                    return
+                if event.event == "error":
+                    raise EngineError("The engine reported an error in its answer.")
+                if event.data.strip() == "[DONE]":
+                    self.done = True
+                    return
+                if event.data.strip():
+                    yield from self.chunk(event.data.encode())
+        except EventTooLong as error:
+            raise EngineError("The engine sent an event that is too long.") from error
+
+    def end(self) -> Iterator[str]:
+        """Yield what a last event without its blank line holds; an incomplete one is an error."""
+        yield from self.feed(b"\n\n")
+
+    def whole(self, data: bytes) -> Iterator[str]:
+        """Read an answer that came in one piece although a stream was asked for."""
+        yield from self.chunk(data)
+        self.done = True
+
+    def chunk(self, data: bytes) -> Iterator[str]:
+        """Yield the text of one JSON chunk."""
+        try:
+            chunk = self._decoder.decode(data)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise EngineError("The engine answered something else than a completion.") from error
+        failed = chunk.error is not None and bytes(chunk.error) not in (b"null", b"{}")
+        if failed or chunk.object == "error":
+            raise EngineError("The engine reported an error in its answer.")
+        if chunk.usage is not None:
+            self.usage = chunk.usage
+        for choice in chunk.choices or ():
+            if choice.index:
+                continue
+            content = choice.delta or choice.message
+            if content is not None and content.content:
+                yield content.content
+            if choice.finish_reason:
+                self._finish(choice.finish_reason)
+
+    def _finish(self, reason: str) -> None:
+        if reason in ("abort", "error", "cancelled"):
+            raise EngineError("The engine gave its answer up.")
+        # A reason nobody knows still says that the answer is whole.
+        self.reason = _REASONS.get(reason, "stop")
+
+
+_PASSED_ON = (
+    "temperature",
+    "top_p",
+    "stop",
+    "seed",
+    "presence_penalty",
+    "frequency_penalty",
+    "response_format",
+)
+
+
+def completion_body(
+    request: GenerationRequest, *, max_output_tokens: int, model: str | None = None
+) -> bytes:
+    """Return the streaming request as JSON; of the sampling fields only those the caller sent."""
+    sampling = request.sampling
+    wanted = [request.max_output_tokens, max_output_tokens]
+    if sampling.max_tokens is not None:
+        wanted.append(sampling.max_tokens)
+    body: dict[str, Any] = {} if model is None else {"model": model}
+    body |= {
+        "messages": [
+            # A lone surrogate has no encoding; it becomes a question mark.
+            {"role": one.role, "content": one.content.encode("utf-8", "replace").decode()}
+            for one in request.messages
+        ],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "max_tokens": min(wanted),
+    }
+    for name in _PASSED_ON:
+        value = getattr(sampling, name)
+        if value is not None:
+            body[name] = value
+    return msgspec.json.encode(body)

@@ -1,0 +1,258 @@
+"""Any OpenAI-compatible chat completions endpoint, in pools of replicas.
+
+A replica that cannot be reached or fails before its first token is passed over; once a token has
+gone out, a failure ends the answer. Closing the iterator closes the connection, so the engine
+stops at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import aiohttp
+
+from forebay.generation.completion import CompletionReader, completion_body
+from forebay.generation.pools import Pool, Replica, open_pools, pool_for
+from forebay.generation.settings import EngineSettings, PoolSettings
+from forebay.kernel.context import RequestContext
+from forebay.kernel.errors import (
+    DeadlineExceeded,
+    EngineError,
+    EngineRefused,
+    ForebayError,
+    Overloaded,
+    Unavailable,
+)
+from forebay.kernel.stages import Finished, GenerationRequest, TextDelta, TokenCounter
+
+_BUSY = {429, 503}
+_LATE = 408
+_RETRY_AFTER_MAX_S = 300.0
+_DRAIN_S = 0.02
+
+
+class _TryNext(Exception):
+    """A replica failed before its first token; ``error`` is what to say if it was the last."""
+
+    def __init__(self, error: ForebayError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class OpenAIGenerator:
+    """Generates over HTTP; made inside a running loop, ended by ``close``."""
+
+    def __init__(
+        self, pools: Sequence[PoolSettings], settings: EngineSettings, counter: TokenCounter
+    ) -> None:
+        self._pools = open_pools(pools)
+        self._settings = settings
+        self._counter = counter
+        self._in_work = 0
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, limit_per_host=settings.max_connections),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_timeout_s),
+        )
+
+    async def generate(
+        self, ctx: RequestContext, request: GenerationRequest
+    ) -> AsyncGenerator[TextDelta | Finished, None]:
+        """Yield text as the engine sends it, then ``Finished``.
+
+        ``ContextTooLong`` when no pool takes the prompt, ``EngineRefused`` for an engine's 4xx,
+        ``Overloaded`` for its 429 and 503 or when too much is in work here, ``DeadlineExceeded``,
+        ``EngineError`` for whatever else goes wrong, a stream without a finish reason included.
+        """
+        pool = pool_for(self._pools, request.prompt_tokens)
+        if self._session.closed:
+            raise Unavailable("The connection to the engines is shut.")
+        if self._in_work >= self._settings.max_waiting:
+            raise Overloaded("Too many answers are being generated; try again shortly.")
+        self._in_work += 1
+        try:
+            async with aclosing(self._over_replicas(ctx, pool, request)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._in_work -= 1
+
+    async def close(self) -> None:
+        """Close every connection; requests under way fail."""
+        await self._session.close()
+
+    def statistics(self) -> dict[str, dict[str, int]]:
+        """What each pool has under way."""
+        return {pool.settings.name: pool.statistics() for pool in self._pools}
+
+    async def _over_replicas(
+        self, ctx: RequestContext, pool: Pool, request: GenerationRequest
+    ) -> AsyncGenerator[TextDelta | Finished, None]:
+        failure: ForebayError = EngineError("No engine answered.")
+        for replica in pool.order(ctx.clock.now()):
+            if ctx.deadline.expired():
+                raise DeadlineExceeded("The request's deadline passed before an engine answered.")
+            replica.outstanding += 1
+            try:
+                async with aclosing(self._attempt(ctx, pool, replica, request)) as events:
+                    async for event in events:
+                        replica.succeeded()
+                        yield event
+                return
+            except _TryNext as passed_over:
+                replica.failed(ctx.clock.now())
+                failure = passed_over.error
+            finally:
+                replica.outstanding -= 1
+        raise failure
+
+    async def _attempt(
+        self, ctx: RequestContext, pool: Pool, replica: Replica, request: GenerationRequest
+    ) -> AsyncGenerator[TextDelta | Finished, None]:
+        """One replica's answer; ``_TryNext`` for failures before the first token."""
+        text: list[str] = []
+        reader = CompletionReader(self._settings.max_event_bytes)
+        response: aiohttp.ClientResponse | None = None
+        try:
+            async with _Bounded(ctx, self._settings.first_token_timeout_s) as waiting:
+                response = await self._post(pool, replica, request)
+            while not reader.done:
+                limit_s = self._settings.idle_timeout_s if text else waiting.left()
+                waiting = _Bounded(ctx, limit_s)
+                piece = await self._piece(response, reader, waiting)
+                if piece:
+                    text.append(piece)
+                    yield TextDelta(piece)
+            if reader.reason is None:
+                raise EngineError("The engine's answer broke off.")
+        except (aiohttp.ClientError, OSError) as error:
+            # A time-out of the connection is an OSError too.
+            failure = EngineError("The engine cannot be reached, or broke the connection.")
+            if text:
+                raise failure from error
+            raise _TryNext(failure) from error
+        except EngineRefused:
+            raise
+        except EngineError as error:
+            if text:
+                raise
+            raise _TryNext(error) from error
+        finally:
+            # Closed unless read to its end: an engine must see at once that nobody reads any more.
+            if response is not None:
+                response.close() if not response.content.at_eof() else response.release()
+        yield self._finished(pool, request, reader, text)
+
+    async def _piece(
+        self, response: aiohttp.ClientResponse, reader: CompletionReader, waiting: _Bounded
+    ) -> str:
+        """The text that arrives next, in one piece; once the end is known, nothing spoils it."""
+        try:
+            async with waiting:
+                if response.content_type == "application/json":
+                    return "".join(reader.whole(await self._read(response)))
+                data = await response.content.readany()
+                if data:
+                    piece = "".join(reader.feed(data))
+                    if reader.done:
+                        await _drain(response)
+                    return piece
+                reader.done = True
+                return "".join(reader.end())
+        except (aiohttp.ClientError, OSError, EngineError):
+            if reader.reason is None:
+                raise
+            reader.done = True
+            return ""
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        data = bytearray()
+        async for part in response.content.iter_any():
+            data += part
+            if len(data) > self._settings.max_event_bytes:
+                raise EngineError("The engine's answer is too long.")
+        return bytes(data)
+
+    async def _post(
+        self, pool: Pool, replica: Replica, request: GenerationRequest
+    ) -> aiohttp.ClientResponse:
+        headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+        if pool.settings.api_key:
+            headers["Authorization"] = f"Bearer {pool.settings.api_key}"
+        body = completion_body(
+            request,
+            max_output_tokens=pool.settings.max_output_tokens,
+            model=pool.settings.model,
+        )
+        response = await self._session.post(
+            replica.url, data=body, headers=headers, allow_redirects=False
+        )
+        if response.status != 200:
+            response.close()
+            _refuse(response)
+        return response
+
+    def _finished(
+        self, pool: Pool, request: GenerationRequest, reader: CompletionReader, text: Sequence[str]
+    ) -> Finished:
+        assert reader.reason is not None
+        usage = reader.usage
+        return Finished(
+            reason=reader.reason,
+            prompt_tokens=usage.prompt_tokens if usage else request.prompt_tokens,
+            completion_tokens=(
+                usage.completion_tokens if usage else self._counter.count("".join(text))
+            ),
+            model=pool.settings.model,
+        )
+
+
+class _Bounded:
+    """A time-out bounded by the request's deadline, told apart from it; never held over a yield."""
+
+    def __init__(self, ctx: RequestContext, timeout_s: float) -> None:
+        self._ctx = ctx
+        self._ends_at = ctx.clock.now() + timeout_s
+        self._timeout = asyncio.timeout(min(timeout_s, ctx.deadline.remaining()))
+
+    def left(self) -> float:
+        return max(0.0, self._ends_at - self._ctx.clock.now())
+
+    async def __aenter__(self) -> _Bounded:
+        await self._timeout.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        try:
+            await self._timeout.__aexit__(*error)
+        except TimeoutError as late:
+            if self._ctx.deadline.expired():
+                raise DeadlineExceeded(
+                    "The request's deadline passed while the engine worked."
+                ) from late
+            raise EngineError("The engine did not go on in time.") from late
+
+
+async def _drain(response: aiohttp.ClientResponse) -> None:
+    """Give the end of the body, already under way, a moment: the connection is reused then."""
+    try:
+        async with asyncio.timeout(_DRAIN_S):
+            while not response.content.at_eof():
+                await response.content.readany()
+    except TimeoutError:
+        return
+
+
+def _refuse(response: aiohttp.ClientResponse) -> None:
+    """Turn a status into an error; the engine's own words are not passed on."""
+    status = response.status
+    if status in _BUSY:
+        wait = response.headers.get("retry-after", "")
+        after = min(float(wait), _RETRY_AFTER_MAX_S) if wait.isdecimal() else 1.0
+        raise _TryNext(Overloaded("The engine is overloaded.", retry_after_s=after))
+    if 400 <= status < 500 and status != _LATE:
+        raise EngineRefused(f"The engine refused the request (HTTP {status}).", status=status)
+    raise _TryNext(EngineError(f"The engine failed (HTTP {status})."))
