@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from forebay.embedding.centering import CenteredEmbedder, LanguageMeans
 from forebay.embedding.e5 import open_e5
 from forebay.embedding.encoder import SessionSettings
 from forebay.embedding.local import LocalEmbedder, LocalSettings
@@ -22,7 +23,7 @@ _REMOTE_MAX_TOKENS = 512
 
 async def open_embedder(
     settings: EmbeddingSettings, *, cache: Path, clock: Clock
-) -> LocalEmbedder | OpenAIEmbedder | None:
+) -> LocalEmbedder | CenteredEmbedder | OpenAIEmbedder | None:
     """The embedder ``settings`` ask for, loaded and warm; None for backend ``none``.
 
     ``ConfigError`` names the setting at fault. ``cache`` keeps the default model's files.
@@ -39,6 +40,14 @@ async def open_embedder(
             settings=_local(settings),
             clock=clock,
         )
+    plain = await open_plain_e5(settings, cache=cache, clock=clock)
+    if not settings.center_languages:
+        return plain
+    return CenteredEmbedder(plain, LanguageMeans.shipped())
+
+
+async def open_plain_e5(settings: EmbeddingSettings, *, cache: Path, clock: Clock) -> LocalEmbedder:
+    """The default model's own vectors, no language taken off."""
     prefixes = prefixes_for(
         "multilingual-e5-small", query=settings.query_prefix, passage=settings.passage_prefix
     )

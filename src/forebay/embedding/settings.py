@@ -48,6 +48,13 @@ class EmbeddingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         str | None,
         msgspec.Meta(description="Put before passages; unset: what the model family wants."),
     ] = None
+    center_languages: Annotated[
+        bool,
+        msgspec.Meta(
+            description="Take each language's mean off the built-in model's vectors, so that "
+            "questions find answers in the other language (backend e5)."
+        ),
+    ] = True
     max_tokens: Annotated[
         int, msgspec.Meta(ge=0, description="Longest input in tokens; 0: as the model says.")
     ] = 0
