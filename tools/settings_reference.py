@@ -35,7 +35,8 @@ CHINESE = {
     "intro": (
         "[English](settings.md)\n\n"
         "`forebay.toml` 的全部配置项，由代码生成。环境变量 `FOREBAY_SECTION__KEY` 和命令行参数 "
-        "`--set section.key=value` 设置的是同样的键；`[]` 表示表数组中的一项，`<name>` 表示自定的名称。"
+        "`--set section.key=value` 设置的是同样的键；`[]` 表示表数组中的一项，"
+        "`<name>` 表示自定的名称。"
         "`forebay config` 显示当前生效的值及其来源。"
     ),
     "key": "键",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from forebay.embedding.centering import CenteredEmbedder
 from forebay.embedding.local import LocalEmbedder
 from forebay.embedding.openai import OpenAIEmbedder
 from forebay.embedding.opening import open_embedder
@@ -25,7 +26,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.getbasetemp().parent / "forebay-e5"
 
 
-async def opened(settings: EmbeddingSettings, cache: Path) -> LocalEmbedder | OpenAIEmbedder:
+async def opened(
+    settings: EmbeddingSettings, cache: Path
+) -> LocalEmbedder | CenteredEmbedder | OpenAIEmbedder:
     embedder = await open_embedder(settings, cache=cache, clock=SystemClock())
     assert embedder is not None
     return embedder
