@@ -63,6 +63,10 @@ class Running:
             if self.scope is not None and not self.scope.expired():
                 self.scope.reschedule(asyncio.get_running_loop().time())
 
+    def client_gone(self) -> None:
+        """The client closed its connection."""
+        self.interrupt(ClientGone("the client closed the connection."))
+
 
 class GatewayApp:
     """Serves the routes; also counts what is in flight, for bounds and for drain."""
@@ -94,6 +98,7 @@ class GatewayApp:
         self._idle = asyncio.Event()
         self._idle.set()
         self.draining = False
+        parts.metrics.watch_in_flight(lambda: len(self._running), settings.max_in_flight)
 
     @property
     def identity(self) -> Identity:
@@ -202,16 +207,18 @@ class GatewayApp:
             async with asyncio.timeout(ctx.deadline.remaining()) as scope:
                 running.scope = scope
                 await x.read_body(limit, settings.connections.body_timeout_s)
-                gone = ClientGone("the client closed the connection.")
-                async with DisconnectWatch(x.receive, lambda: running.interrupt(gone)):
+                async with DisconnectWatch(x.receive, running.client_gone):
                     if running.reason is not None:
                         raise running.reason
                     await spec.handler(x)
-        except TimeoutError:
+        except Exception as error:  # work that was ended early may fail in any way it likes
+            if x.ended and isinstance(error, TimeoutError):
+                return
             if running.reason is not None and not x.ended:
-                raise running.reason from None
-            if not x.ended:
-                raise
+                raise running.reason from error
+            raise
+        finally:
+            running.scope = None
 
     def _context(self, x: Exchange, spec: RouteSpec) -> RequestContext:
         principal = self._authorised(x, spec)

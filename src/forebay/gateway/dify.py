@@ -33,6 +33,7 @@ _CODES = {
     "invalid_api_key": _UNKNOWN_KEY,
     "model_not_found": 2001,
 }
+_FILTER_NAMES = {"path": "source"}
 _MAX_HITS = 100
 _WIDEN = 5
 Values = Sequence[str]
@@ -103,8 +104,13 @@ def _split(
             one.name if isinstance(one.name, str) else (one.name[0] if len(one.name) == 1 else "")
         )
         values = _values(one.value)
-        if name and name not in pushed and values and one.comparison_operator in ("is", "in"):
-            pushed[name] = values[0] if len(values) == 1 else tuple(values)
+        if (
+            name
+            and _FILTER_NAMES.get(name, name) not in pushed
+            and values
+            and one.comparison_operator in ("is", "in")
+        ):
+            pushed[_FILTER_NAMES.get(name, name)] = values[0] if len(values) == 1 else tuple(values)
         else:
             rest.append(one)
     return pushed, tuple(rest)

@@ -150,13 +150,14 @@ def error_json(detail: ErrorDetail) -> bytes:
 
 def _headers(error: ForebayError) -> tuple[tuple[str, str], ...]:
     if isinstance(error, RateLimited | Overloaded):
-        return (("retry-after", str(max(1, math.ceil(error.retry_after_s)))),)
+        retry = ("retry-after", str(max(1, math.ceil(error.retry_after_s))))
+        return (retry, ("connection", "close")) if isinstance(error, ShuttingDown) else (retry,)
     if isinstance(error, StoreBusy) or (isinstance(error, EngineRefused) and error.status == 429):
         return (("retry-after", "1"),)
     if isinstance(error, Unauthenticated):
         return (("www-authenticate", "Bearer"),)
     if isinstance(error, MethodNotAllowed):
         return (("allow", error.allow),)
-    if isinstance(error, PayloadTooLarge | SlowRequest | ShuttingDown):
+    if isinstance(error, PayloadTooLarge | SlowRequest):
         return (("connection", "close"),)
     return ()

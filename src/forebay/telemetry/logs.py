@@ -10,6 +10,7 @@ import atexit
 import logging
 import logging.handlers
 import queue
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -28,6 +29,7 @@ _QUEUE = 10_000
 _LAST_LINES_S = 2.0
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _OWN = frozenset({"request_id", "trace_id", "span_id"})
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _access = logging.getLogger("forebay.access")
 
 
@@ -89,7 +91,8 @@ class TextFormatter(logging.Formatter):
             _time(record), record.levelname.lower(), record.name, record.getMessage(), fields,
             f"request={request}" if request else "",
         ]  # fmt: skip
-        line = " ".join(part for part in parts if part)
+        # One record is one line, whatever a client put into a name.
+        line = " ".join(_CONTROL.sub("?", part) for part in parts if part)
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
@@ -170,7 +173,8 @@ def configure_logging(settings: TelemetrySettings, stream: TextIO | None = None)
     root.addHandler(handler)
     root.setLevel(settings.log_level.upper())
     # Libraries speak up when something is wrong, not when something happens.
-    for name in ("uvicorn", "mcp", "httpx2", "httpcore", "asyncio", "watchfiles"):
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    for name in ("mcp", "httpx2", "httpcore", "asyncio", "watchfiles"):
         logging.getLogger(name).setLevel(logging.WARNING)
     listener.start()
     logs = Logs(handler, listener)

@@ -6,6 +6,8 @@ the stages' own scales: queries take milliseconds, generation seconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 
@@ -83,6 +85,7 @@ class Metrics:
         )
         self._max_tenants = max_tenants
         self._tenants: set[str] = set()
+        self._children: dict[tuple[Counter, tuple[str, ...]], Callable[..., None]] = {}
         self._observe_stage = {name: self._stage.labels(name).observe for name in STAGES}
         self._observe_wait = {name: self._wait.labels(name).observe for name in STAGES}
         self._count_outcome = {name: self._requests.labels(name).inc for name in OUTCOMES}
@@ -108,11 +111,11 @@ class Metrics:
 
     def shed(self, reason: str) -> None:
         """A request refused at the door; ``reason`` is one of a few words."""
-        self._shed.labels(reason).inc()
+        self._bound(self._shed, reason)()
 
-    def in_flight(self, requests: int, limit: int) -> None:
-        """Requests being served now, and their bound."""
-        self._in_flight.set(requests)
+    def watch_in_flight(self, requests: Callable[[], float], limit: int) -> None:
+        """Show how many requests are being served, read when somebody scrapes."""
+        self._in_flight.set_function(requests)
         self._in_flight_limit.set(limit)
 
     def finished(self, report: RequestReport) -> None:
@@ -139,14 +142,21 @@ class Metrics:
                 self._observe_wait[record.name](record.waited_s)
         for tier, result in ctx.cache.items():
             if result != "off":
-                self._cache.labels(tier, result).inc()
+                self._bound(self._cache, tier, result)()
         for step in ctx.degradations:
-            self._degraded.labels(step.stage, step.rung).inc()
+            self._bound(self._degraded, step.stage, step.rung)()
         tenant = self._tenant(ctx.principal.tenant)
-        self._tenant_requests.labels(tenant, report.outcome).inc()
+        self._bound(self._tenant_requests, tenant, report.outcome)()
         if report.prompt_tokens or report.completion_tokens:
-            self._tenant_tokens.labels(tenant, "prompt").inc(report.prompt_tokens)
-            self._tenant_tokens.labels(tenant, "completion").inc(report.completion_tokens)
+            self._bound(self._tenant_tokens, tenant, "prompt")(report.prompt_tokens)
+            self._bound(self._tenant_tokens, tenant, "completion")(report.completion_tokens)
+
+    def _bound(self, counter: Counter, *labels: str) -> Callable[..., None]:
+        """The child's ``inc``, looked up once; labels here are bounded by those who call."""
+        found = self._children.get((counter, labels))
+        if found is None:
+            found = self._children[counter, labels] = counter.labels(*labels).inc
+        return found
 
     def _tenant(self, name: str) -> str:
         if name in self._tenants:

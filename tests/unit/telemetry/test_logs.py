@@ -93,8 +93,11 @@ def test_text_for_people() -> None:
     stream = io.StringIO()
     logs = configure_logging(TelemetrySettings(log_format="text"), stream)
     log.info("hello", extra={"kb": "handbook"})
+    log.info("forged", extra={"kb": "x\n2026 info forebay.access GET"})
     logs.close()
-    assert stream.getvalue().rstrip().endswith("info forebay.test hello kb=handbook")
+    first, second = stream.getvalue().splitlines()
+    assert first.endswith("info forebay.test hello kb=handbook")
+    assert second.endswith("kb=x?2026 info forebay.access GET")
 
 
 def test_a_blocked_output_drops_lines_and_does_not_wait() -> None:

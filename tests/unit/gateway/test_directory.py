@@ -1,0 +1,99 @@
+"""Which knowledge bases exist: fresh enough, and the same to whoever may not know."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from forebay.gateway.directory import KbDirectory
+from forebay.kernel.clock import VirtualClock
+from forebay.kernel.context import Principal
+from forebay.kernel.documents import KbInfo
+from forebay.kernel.errors import ModelNotFound
+from tests.unit.gateway.fakes import FakeKnowledge
+
+ALL = Principal()
+SOME = Principal("acme", knowledge=frozenset({"handbook"}), default_kb="handbook")
+
+
+class Counting(FakeKnowledge):
+    calls = 0
+
+    async def kbs(self) -> tuple[KbInfo, ...]:
+        self.calls += 1
+        await asyncio.sleep(0)
+        return await super().kbs()
+
+
+def made(*kbs: str, default: str = "") -> tuple[KbDirectory, Counting, VirtualClock]:
+    knowledge, clock = Counting(*kbs), VirtualClock(100)
+    return KbDirectory(knowledge, clock, default), knowledge, clock
+
+
+async def test_names_are_remembered_for_a_second() -> None:
+    directory, knowledge, clock = made("handbook")
+    for _ in range(5):
+        assert await directory.kb(ALL, "handbook") == "handbook"
+    assert knowledge.calls == 1
+    clock.advance(1.1)
+    await directory.kb(ALL, "handbook")
+    assert knowledge.calls == 2
+
+
+async def test_a_new_kb_is_found_at_once() -> None:
+    directory, knowledge, clock = made("handbook")
+    await directory.kb(ALL, "handbook")
+    knowledge.add("fresh", "x", "x")
+    clock.advance(0.1)
+    assert await directory.kb(ALL, "fresh") == "fresh"
+
+
+async def test_hidden_and_absent_cost_the_same_look_ups() -> None:
+    costs = []
+    for name in ("secret", "absent"):
+        directory, knowledge, clock = made("handbook", "secret")
+        await directory.kb(SOME, "handbook")
+        clock.advance(0.5)
+        with pytest.raises(ModelNotFound) as caught:
+            await directory.kb(SOME, name)
+        costs.append((knowledge.calls, caught.value.message.replace(name, "")))
+    assert costs[0] == costs[1]
+
+
+async def test_many_at_once_share_one_look_up() -> None:
+    directory, knowledge, _ = made("handbook")
+    await asyncio.gather(*(directory.kb(ALL, "handbook") for _ in range(20)))
+    assert knowledge.calls <= 2
+
+
+@pytest.mark.parametrize(
+    ("kbs", "default", "principal", "found"),
+    [
+        (("a",), "", ALL, "a"),
+        (("a", "b"), "b", ALL, "b"),
+        (("a", "b"), "", ALL, None),
+        (("a", "b"), "gone", ALL, None),
+        (("handbook", "secret"), "secret", SOME, "handbook"),
+        (("secret",), "secret", SOME, None),
+        ((), "", ALL, None),
+    ],
+)
+async def test_defaults(
+    kbs: tuple[str, ...], default: str, principal: Principal, found: str | None
+) -> None:
+    directory, _, _ = made(*kbs, default=default)
+    if found is None:
+        with pytest.raises(ModelNotFound):
+            await directory.kb_of_model(principal, "gpt-9")
+    else:
+        assert await directory.kb_of_model(principal, "gpt-9") == found
+
+
+async def test_named_models() -> None:
+    directory, _, _ = made("handbook", "secret")
+    assert await directory.kb_of_model(ALL, "forebay/secret") == "secret"
+    for model in ("forebay/", "forebay/none", "forebay/secret"):
+        with pytest.raises(ModelNotFound):
+            await directory.kb_of_model(SOME, model)
+    assert [info.name for info in await directory.readable(SOME)] == ["handbook"]
