@@ -8,6 +8,7 @@ bounded bridge; closing the iterator stops generation at the next token.
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import threading
 from collections import deque
@@ -262,8 +263,8 @@ def _load(settings: LlamaSettings) -> _Server:
     params.n_ctx = settings.context_tokens * settings.slots
     params.n_parallel = settings.slots
     params.n_gpu_layers = settings.gpu_layers
-    if settings.threads:
-        params.cpuparams.n_threads = settings.threads
+    # A core is left to the event loop: threads that spin on a busy core halve everyone's speed.
+    params.cpuparams.n_threads = settings.threads or max(1, (os.cpu_count() or 2) - 1)
     params.verbosity = -1
     # The engine opens a loopback port of its own, which nothing here uses: a key nobody has.
     params.api_keys = [secrets.token_urlsafe(32)]

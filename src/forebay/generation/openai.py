@@ -160,8 +160,9 @@ class OpenAIGenerator:
                     if reader.done:
                         await _drain(response)
                     return piece
+                piece = "".join(reader.end())
                 reader.done = True
-                return "".join(reader.end())
+                return piece
         except (aiohttp.ClientError, OSError, EngineError):
             if reader.reason is None:
                 raise
@@ -216,7 +217,10 @@ class _Bounded:
     def __init__(self, ctx: RequestContext, timeout_s: float) -> None:
         self._ctx = ctx
         self._ends_at = ctx.clock.now() + timeout_s
-        self._timeout = asyncio.timeout(min(timeout_s, ctx.deadline.remaining()))
+        remaining_s = ctx.deadline.remaining()
+        # Decided now: a timer may fire a millisecond before the clock reaches the deadline.
+        self._by_deadline = remaining_s <= timeout_s
+        self._timeout = asyncio.timeout(min(timeout_s, remaining_s))
 
     def left(self) -> float:
         return max(0.0, self._ends_at - self._ctx.clock.now())
@@ -229,7 +233,7 @@ class _Bounded:
         try:
             await self._timeout.__aexit__(*error)
         except TimeoutError as late:
-            if self._ctx.deadline.expired():
+            if self._by_deadline:
                 raise DeadlineExceeded(
                     "The request's deadline passed while the engine worked."
                 ) from late

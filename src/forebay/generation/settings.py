@@ -88,7 +88,12 @@ class LlamaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         int, Meta(description="Requests generated side by side; others wait.", ge=1, le=64)
     ] = 1
     threads: Annotated[
-        int, Meta(description="CPU threads of generation; 0: one per core.", ge=0, le=1024)
+        int,
+        Meta(
+            description="CPU threads of generation; 0: one less than there are cores.",
+            ge=0,
+            le=1024,
+        ),
     ] = 0
     gpu_layers: Annotated[
         int, Meta(description="Layers put on a GPU; 0: none, -1: all.", ge=-1)

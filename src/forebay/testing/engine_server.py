@@ -66,9 +66,11 @@ class EngineServer:
         try:
             await response.prepare(request)
             await self._stream(request, response, body)
-        except (asyncio.CancelledError, ConnectionResetError):
+        except asyncio.CancelledError:
             self.gone.set()
             raise
+        except ConnectionResetError:
+            self.gone.set()
         finally:
             self.active -= 1
         return response
@@ -77,9 +79,9 @@ class EngineServer:
         self, request: web.Request, response: web.StreamResponse, body: dict[str, Any]
     ) -> None:
         if self.raw is not None:
-            for piece in self.raw:
+            for data in self.raw:
                 await self.gate.wait()
-                await response.write(piece)
+                await response.write(data)
                 # Let it leave on its own, so that the client reads it on its own.
                 await asyncio.sleep(0)
             return
@@ -91,6 +93,7 @@ class EngineServer:
                 request.transport.abort()
                 return
             await response.write(_chunk({"content": piece}, None))
+            await asyncio.sleep(0)
         await self.gate.wait()
         await response.write(_chunk({}, reason))
         if self.usage and body.get("stream_options", {}).get("include_usage"):

@@ -124,7 +124,7 @@ def generation_request(
     *,
     language: str = "en",
     sampling: Sampling | None = None,
-    max_output_tokens: int = 48,
+    max_output_tokens: int = 32,
 ) -> GenerationRequest:
     """A request as a prompt builder makes it, with a short prompt."""
     listed = "\n".join(f"[{number}] {text}" for number, text in enumerate(passages, 1))

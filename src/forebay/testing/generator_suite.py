@@ -21,7 +21,7 @@ PASSAGES = (
 QUESTION = "Within how many days must travel expenses claims be handed in?"
 PASSAGES_ZH = ("差旅报销须在返回后二十天内提交申请，逾期须经理说明。", "食堂中午十二点开门。")
 QUESTION_ZH = "差旅报销须在返回后多少天内提交申请？"
-PROMPT_END_S = 10.0
+PROMPT_END_S = 30.0
 
 
 async def collect(
@@ -47,7 +47,13 @@ def deterministic(**fields: Any) -> Sampling:
 
 
 class GeneratorConformance:
-    """One test per promise of the ``Generator`` protocol."""
+    """One test per promise of the ``Generator`` protocol.
+
+    ``repeatable`` False: the same request may give another text (a model whose arithmetic
+    depends on what else is in the batch).
+    """
+
+    repeatable = True
 
     async def test_text_then_one_end(self, generator: Generator) -> None:
         text, finished = await collect(generator, generation_request(QUESTION, PASSAGES))
@@ -75,7 +81,8 @@ class GeneratorConformance:
         whole, _ = await collect(
             generator, generation_request(QUESTION, PASSAGES, sampling=deterministic())
         )
-        assert len(text) < len(whole)
+        if self.repeatable:
+            assert len(text) < len(whole)
 
     async def test_stop_sequences_end_the_text(self, generator: Generator) -> None:
         request = generation_request(QUESTION, PASSAGES, sampling=deterministic())
@@ -87,8 +94,9 @@ class GeneratorConformance:
         )
         text, finished = await collect(generator, stopped)
         assert stop not in text
-        assert whole.startswith(text)
-        assert finished.reason == "stop"
+        if self.repeatable:
+            assert whole.startswith(text)
+            assert finished.reason == "stop"
 
     async def test_a_past_deadline_ends_it(self, generator: Generator) -> None:
         try:
@@ -98,7 +106,7 @@ class GeneratorConformance:
         raise AssertionError("no DeadlineExceeded")
 
     async def test_closing_frees_it(self, generator: Generator) -> None:
-        request = generation_request(QUESTION, PASSAGES, max_output_tokens=400)
+        request = generation_request(QUESTION, PASSAGES, max_output_tokens=200)
         async with asyncio.timeout(PROMPT_END_S):
             for _ in range(3):
                 events: Any = generator.generate(context(), request)
@@ -107,7 +115,7 @@ class GeneratorConformance:
             await collect(generator, generation_request(QUESTION, PASSAGES))
 
     async def test_cancelling_frees_it(self, generator: Generator) -> None:
-        request = generation_request(QUESTION, PASSAGES, max_output_tokens=400)
+        request = generation_request(QUESTION, PASSAGES, max_output_tokens=200)
         begun = asyncio.Event()
 
         async def work() -> None:
@@ -128,4 +136,6 @@ class GeneratorConformance:
         request = generation_request(QUESTION, PASSAGES, sampling=deterministic())
         alone, _ = await collect(generator, request)
         together = await asyncio.gather(*(collect(generator, request) for _ in range(3)))
-        assert [text for text, _ in together] == [alone] * 3
+        assert len(together) == 3
+        if self.repeatable:
+            assert [text for text, _ in together] == [alone] * 3
