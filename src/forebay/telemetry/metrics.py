@@ -14,7 +14,10 @@ from prometheus_client.exposition import generate_latest
 from forebay.kernel.context import RequestContext
 from forebay.telemetry.report import OUTCOMES, RequestReport
 
-STAGES = ("parse", "embedding", "retrieval", "rerank", "prompt", "generation", "citation")
+STAGES = (
+    "query.parse", "embedding", "search.lexical", "search.vector", "fusion", "retrieval",
+    "rerank", "prompt", "generation",
+)  # fmt: skip
 TOKEN_KINDS = ("prompt", "completion")
 _STAGE_BUCKETS = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.035, 0.05, 0.08, 0.12, 0.2, 0.3, 0.5,

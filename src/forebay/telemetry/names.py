@@ -8,14 +8,16 @@ GenAiNames = Literal["current", "legacy", "both"]
 
 ROOT_SPAN = "rag.request"
 STAGE_SPANS = {
-    "parse": "rag.query.parse",
+    "query.parse": "rag.query.parse",
     "embedding": "rag.query.embedding",
     "retrieval": "rag.query.retrieval",
+    "search.lexical": "rag.search.lexical",
+    "search.vector": "rag.search.vector",
+    "fusion": "rag.search.fusion",
     "rerank": "rag.rerank.score",
     "postprocess": "rag.postprocess.rerank",
     "prompt": "rag.prompt.build",
     "generation": "rag.llm.generation",
-    "citation": "rag.answer.citation",
 }
 """Stage record name to span name; an unlisted stage is ``rag.stage.<name>``."""
 

@@ -81,4 +81,4 @@ def test_every_operation(schema: Any, world: World, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ROUTES)
 def test_every_operation_at_length(schema: Any, world: World, name: str) -> None:
-    exercise(schema, world, name, 400)
+    exercise(schema, world, name, 150)
