@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from forebay.gateway.app import GatewayApp
 from forebay.gateway.chat import ChatRoute
 from forebay.gateway.dify import RetrievalRoute, dify_error
 from forebay.gateway.directory import KbDirectory
 from forebay.gateway.documents import PAGING, KnowledgeRoutes
 from forebay.gateway.health import Health, HealthRoutes, ReadyAnswer
-from forebay.gateway.mcp import McpTools
+from forebay.gateway.mcp_route import McpRoute
 from forebay.gateway.models import ModelRoutes
 from forebay.gateway.openapi import OpenApiRoute
 from forebay.gateway.parts import GatewayParts
@@ -32,6 +34,11 @@ from forebay.wire.knowledge import (
 from forebay.wire.rerank import RerankAnswer, RerankRequest
 from forebay.wire.search import SearchAnswer, SearchBody
 
+if TYPE_CHECKING:
+    from forebay.gateway.mcp import McpTools
+
+_DOCUMENT = "/v1/kb/{kb}/documents/{id:path}"
+
 
 class _Drain:
     """Lets routes ask about an application that is built after them."""
@@ -46,15 +53,17 @@ def build_app(parts: GatewayParts) -> GatewayApp:
     """Put the ASGI application together."""
     drain = _Drain()
     directory = KbDirectory(parts.knowledge, parts.clock, parts.settings.default_kb)
+    knowledge = KnowledgeRoutes(parts, directory)
     specs = (
         *_answering(parts, directory),
         *_stages(parts, directory),
         *_models(directory),
-        *_knowledge(KnowledgeRoutes(parts, directory)),
+        *_knowledge(knowledge),
+        *_changes(knowledge),
         *_health(HealthRoutes(parts, drain)),
     )
     specs = (*specs, _openapi(specs, parts.version))
-    mcp = McpTools(parts, directory)
+    mcp = McpRoute(parts, directory)
     specs = (*specs, _mcp(mcp))
     app = GatewayApp(parts, RouteTable(specs), mcp.running)
     drain.app = app
@@ -63,6 +72,8 @@ def build_app(parts: GatewayParts) -> GatewayApp:
 
 def build_mcp(parts: GatewayParts) -> McpTools:
     """The MCP tools alone, for standard input and output."""
+    from forebay.gateway.mcp import McpTools
+
     return McpTools(parts, KbDirectory(parts.knowledge, parts.clock, parts.settings.default_kb))
 
 
@@ -134,7 +145,6 @@ def _stages(parts: GatewayParts, directory: KbDirectory) -> tuple[RouteSpec, ...
 
 
 def _knowledge(routes: KnowledgeRoutes) -> tuple[RouteSpec, ...]:
-    one = "/v1/kb/{kb}/documents/{id:path}"
     return (
         RouteSpec(
             method="GET",
@@ -165,16 +175,21 @@ def _knowledge(routes: KnowledgeRoutes) -> tuple[RouteSpec, ...]:
         ),
         RouteSpec(
             method="GET",
-            path=one,
+            path=_DOCUMENT,
             name="document",
             summary="One document with its text.",
             handler=routes.document,
             reply=DocumentWithText,
             errors=(404,),
         ),
+    )
+
+
+def _changes(routes: KnowledgeRoutes) -> tuple[RouteSpec, ...]:
+    return (
         RouteSpec(
             method="PUT",
-            path=one,
+            path=_DOCUMENT,
             name="put_document",
             summary="Add or replace a document.",
             handler=routes.put,
@@ -187,7 +202,7 @@ def _knowledge(routes: KnowledgeRoutes) -> tuple[RouteSpec, ...]:
         ),
         RouteSpec(
             method="DELETE",
-            path=one,
+            path=_DOCUMENT,
             name="delete_document",
             summary="Remove a document.",
             handler=routes.delete,
@@ -266,13 +281,13 @@ def _openapi(specs: tuple[RouteSpec, ...], version: str) -> RouteSpec:
     )
 
 
-def _mcp(mcp: McpTools) -> RouteSpec:
+def _mcp(mcp: McpRoute) -> RouteSpec:
     """Not part of the API description: MCP describes itself."""
     return RouteSpec(
         method="POST",
         path="/mcp",
         name="mcp",
         summary="Model Context Protocol over streamable HTTP.",
-        handler=mcp.http,
+        handler=mcp,
         effort="answer",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -13,7 +13,9 @@ from forebay.telemetry.logs import AccessLog
 from forebay.telemetry.metrics import Metrics
 from forebay.telemetry.report import RequestReport
 from forebay.telemetry.settings import TelemetrySettings
-from forebay.telemetry.traces import SpanSink, otlp_sink
+
+if TYPE_CHECKING:
+    from forebay.telemetry.traces import SpanSink
 
 
 class Sink(Protocol):
@@ -40,7 +42,7 @@ class Telemetry(msgspec.Struct, frozen=True):
 
 def open_telemetry(settings: TelemetrySettings, version: str) -> Telemetry:
     """Make the sinks; without ``otlp_endpoint`` no trace is kept."""
-    traces = otlp_sink(settings, version) if settings.otlp_endpoint else None
+    traces = _traces(settings, version)
     sinks: list[Sink] = [AccessLog()] if settings.access_log else []
     if traces is not None:
         sinks.append(traces)
@@ -51,3 +53,11 @@ def open_telemetry(settings: TelemetrySettings, version: str) -> Telemetry:
         begin_trace=partial(begin_trace, ratio=ratio),
         traces=traces,
     )
+
+
+def _traces(settings: TelemetrySettings, version: str) -> SpanSink | None:
+    if not settings.otlp_endpoint:
+        return None
+    from forebay.telemetry.traces import otlp_sink
+
+    return otlp_sink(settings, version)
