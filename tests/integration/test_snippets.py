@@ -21,7 +21,7 @@ from tools.snippets import language_blocks, marked_blocks
 ROOT = Path(__file__).resolve().parents[2]
 FOREBAY = (sys.executable, "-c", "from forebay.app.cli import main; main()")
 READY_S = 90.0
-BLOCK_S = 60.0
+BLOCK_S = 120.0
 README_SHELL = ("curl", "cli")
 
 
@@ -72,7 +72,7 @@ def served(port: int, environment: Mapping[str, str], log: Path) -> Iterator[Non
             process.wait()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(
     not all(map(shutil.which, ("curl", "iconv", "bash"))), reason="curl, iconv or bash is missing"
 )
