@@ -26,6 +26,7 @@ _ITEM = re.compile(
     r"\s*(?:[-*+•·▪◦]|\(?\d{1,3}[.)、）]|[（(][一二三四五六七八九十\d]{1,3}[）)])\s*(?=\S)"
 )
 _RULE_ROW = re.compile(r"[\s|:\-+=]*")
+_QUESTION = ("?", "？")
 _TERMINAL = tuple(".!?。！？…；;:：,，")
 _CLOSERS = "\"'”’»」』）)】\\]"
 _END = re.compile(
@@ -45,8 +46,8 @@ _CLAUSE = re.compile(r"[；;，,、:：]\s*|\s")
 class Unit(msgspec.Struct, frozen=True):
     """One quotable piece.
 
-    ``lead`` is the header of a table row or the lead-in of a list item. ``folded`` and ``stems``
-    are what terms are looked for in, lead included.
+    ``lead`` is the header of a table row, the lead-in of a list item, or the question a sentence
+    answers. ``folded`` and ``stems`` are what terms are looked for in, lead included.
     """
 
     kind: UnitKind
@@ -145,6 +146,7 @@ class _Cutter:
         self._context_header = rows[-1].strip() if rows else ""
         self._header = ""
         self._lead = ""
+        self._question = ""
         self._units: list[Unit] = []
 
     def cut(self, text: str) -> list[Unit]:
@@ -192,12 +194,13 @@ class _Cutter:
             alone
             and item is None
             and len(stripped) <= _HEADING_CHARACTERS
-            and not stripped.endswith(_TERMINAL)
+            and (stripped.endswith(_QUESTION) or not stripped.endswith(_TERMINAL))
         ):
             text = heading["text"] if heading else stripped
             if text:
                 self._units.append(_unit("heading", text, ""))
             self._lead = ""
+            self._question = text if text.endswith(_QUESTION) else ""
             return
         if item is not None:
             body = line[item.end() :].strip()
@@ -205,7 +208,11 @@ class _Cutter:
                 self._units.append(_unit("item", piece, self._lead))
             return
         for piece in sentences(stripped):
-            self._units.append(_unit("sentence", piece, ""))
+            if piece.endswith(_QUESTION):
+                self._question = piece
+                self._units.append(_unit("heading", piece, ""))
+            else:
+                self._units.append(_unit("sentence", piece, self._question))
         self._lead = stripped if stripped.endswith((":", "：")) and len(stripped) <= 160 else ""
 
 

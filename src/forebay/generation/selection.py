@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from forebay.generation.answer_kinds import AnswerKind
 from forebay.generation.support import Scored
 from forebay.generation.terms import Term
 from forebay.kernel.documents import Hit
 
 _OWN = 0.35
 _RANK = 0.5
-_NUMBER = 0.12
 _HEADING = 0.3
-"""Weights beside the window's coverage: the unit's own coverage, the hit's score relative to the
-best, a number where one is asked for, and the penalty of a heading. Tuned on the first half of
-the XQuAD questions for how often the quotation holds the answer (``benchmarks/extractive``)."""
+"""Weights beside the coverage of a unit and its surroundings: the unit's own coverage, the hit's
+score relative to the best, the penalty of a heading. Tuned on the first half of the XQuAD
+questions for how often the quotation holds the answer (``benchmarks/extractive``)."""
 _MORE = 0.62
 _GAIN = 0.08
 _SAME_WORDS = 0.8
-
-_ASKS_NUMBER = re.compile(
-    r"\b(?:how (?:many|much|long|old|far|often|tall|high|large|big|fast)|when|what (?:year|date|"
-    r"percent\w*|age|time|number|day)|which year)\b"
-    r"|多少|几|哪年|哪一年|何时|什么时候|什么时间|多久|多长|多大|多高|多远|幾|哪一天|何年|什麼時候",
-    re.IGNORECASE,
-)
-_NUMBER_IN = re.compile(
-    r"\d|[一二三四五六七八九十百千万亿]{2}|[零两]|[一二三四五六七八九十][天个年次种名倍]"
-)
-_WRITTEN = re.compile(
-    r"\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|hundred|thousand|"
-    r"million|billion|once|twice|half|annually|daily|weekly|monthly)\b"
-)
 
 
 def choose(
@@ -53,9 +38,9 @@ def choose(
         return []
     total = sum(term.weight for term in terms) or 1.0
     best_score = max((hit.score for hit in hits), default=0.0) or 1.0
-    number = _ASKS_NUMBER.search(question) is not None
+    asked = AnswerKind(question)
     worth = [
-        (_worth(one, hits[one.passage].score / best_score, terms, total, number=number), one)
+        (_worth(one, hits[one.passage].score / best_score, terms, total, asked), one)
         for one in units
     ]
     worth.sort(key=lambda pair: (-pair[0], pair[1].passage, pair[1].position))
@@ -93,18 +78,12 @@ def lead_of(units: Sequence[Scored], *, max_characters: int) -> list[Scored]:
     return chosen
 
 
-def _worth(one: Scored, rank: float, terms: Sequence[Term], total: float, *, number: bool) -> float:
+def _worth(
+    one: Scored, rank: float, terms: Sequence[Term], total: float, asked: AnswerKind
+) -> float:
     own = sum(term.weight * held for term, held in zip(terms, one.own, strict=True)) / total
-    worth = one.window + _OWN * own + _RANK * rank
-    if number and _has_number(one.unit.text):
-        worth += _NUMBER
-    if one.unit.kind == "heading" or one.unit.text.endswith(("?", "？")):
-        worth -= _HEADING
-    return worth
-
-
-def _has_number(text: str) -> bool:
-    return _NUMBER_IN.search(text) is not None or _WRITTEN.search(text.lower()) is not None
+    worth = one.fit + _OWN * own + _RANK * rank + asked.bonus(one.unit)
+    return worth - _HEADING if one.unit.kind == "heading" else worth
 
 
 def _repeats(one: Scored, chosen: Sequence[Scored]) -> bool:

@@ -56,13 +56,18 @@ class Features(msgspec.Struct, frozen=True):
 
 
 class Scored(msgspec.Struct, frozen=True):
-    """A unit as an answer: where it stands, what it covers itself (per term), and its score."""
+    """A unit as an answer: where it stands, what it covers itself (per term), and its score.
+
+    ``window`` counts what is around it too, in shares of the question's weight; ``fit`` is the
+    same, but for what the passage's title and headings say, which is said of each of its units.
+    """
 
     passage: int
     position: int
     unit: Unit
     own: tuple[float, ...]
     window: float
+    fit: float
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -155,11 +160,14 @@ def _read_passage(
             continue
         before = held[position - 1] if position else own
         after = held[position + 1] if position < last else own
-        window = 0.0
+        window = fit = 0.0
         for at, term in enumerate(terms):
             near = _NEIGHBOUR * max(before[at], after[at])
-            window += term.weight * max(own[at], near, far[at])
-        scored.append(Scored(index, position, passage.units[position], tuple(own), window / total))
+            there = max(own[at], near, far[at])
+            window += term.weight * there
+            fit += term.weight * max(there, head[at])
+        unit = passage.units[position]
+        scored.append(Scored(index, position, unit, tuple(own), window / total, fit / total))
     return scored, anywhere
 
 

@@ -24,6 +24,7 @@ NAME_WEIGHT = 1.5
 WORD_WEIGHT = 1.0
 COMMON_WEIGHT = 0.45
 SINGLE_HAN_WEIGHT = 0.35
+PART_SHARE = 0.4
 MAX_QUESTION_CHARACTERS = 2000
 MAX_TERMS = 64
 
@@ -181,9 +182,12 @@ def _add_word(terms: dict[str, Term], word: str, *, first: bool) -> None:
         weight = NAME_WEIGHT
     else:
         weight = WORD_WEIGHT
-    for key in _forms(plain):
-        if key not in _STOP and key not in terms:
-            terms[key] = Term(key, weight, han=False)
+    whole, *parts = _forms(plain)
+    terms.setdefault(whole, Term(whole, weight, han=False))
+    for part in parts:
+        # "BK-37" is about BK-37: another BK is little help.
+        if part not in _STOP:
+            terms.setdefault(part, Term(part, PART_SHARE * weight, han=False))
 
 
 def _add_han(terms: dict[str, Term], run: str) -> None:
