@@ -158,6 +158,6 @@ def _headers(error: ForebayError) -> tuple[tuple[str, str], ...]:
         return (("www-authenticate", "Bearer"),)
     if isinstance(error, MethodNotAllowed):
         return (("allow", error.allow),)
-    if isinstance(error, PayloadTooLarge | SlowRequest):
+    if isinstance(error, SlowRequest):
         return (("connection", "close"),)
     return ()

@@ -36,6 +36,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _head_lines = 0
     _line_bytes = 0
     _refused = False
+    _in_body = False
+    _linger_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, unless there are too many."""
@@ -48,17 +50,20 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timers."""
         self._disarm()
-        if self._write_timer is not None:
-            self._write_timer.cancel()
-            self._write_timer = None
+        for timer in (self._write_timer, self._linger_timer):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser while the headers are within their bounds."""
         if self._refused:
             return
-        if self._header_timer is None and self._between_requests():
-            self._expect_headers()
+        if self._answered():
+            if self._in_body:
+                self._linger()
+            elif self._header_timer is None:
+                self._expect_headers()
         self._head_bytes += len(data)
         super().data_received(data)
         if self._header_timer is not None and self._head_bytes > self.limits.max_header_bytes:
@@ -89,7 +94,17 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Stop the header clock."""
         self._disarm()
+        self._in_body = True
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """A body that outlasted its answer has ended: wait for the next request, not for ever."""
+        self._in_body = False
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
+            self._linger_timer = None
+            self._expect_headers()
+        super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what the parser refused."""
@@ -116,9 +131,18 @@ class BoundedProtocol(HttpToolsProtocol):
             self._write_timer = None
         super().resume_writing()
 
-    def _between_requests(self) -> bool:
+    def _answered(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is None or cycle.response_complete
+
+    def _linger(self) -> None:
+        """Discard the rest of a refused body for a while.
+
+        Most clients read the answer only after they have sent everything; closing at once would
+        reset the connection and lose it.
+        """
+        if self._linger_timer is None:
+            self._linger_timer = self.loop.call_later(self.limits.linger_s, self.transport.close)
 
     def _expect_headers(self) -> None:
         self._head_bytes = 0

@@ -44,6 +44,10 @@ class ConnectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     body_timeout_s: Annotated[
         float, msgspec.Meta(gt=0, description="A request's body must be whole within this.")
     ] = 60.0
+    linger_s: Annotated[
+        float,
+        msgspec.Meta(ge=0, description="How long the rest of a refused body is still taken in."),
+    ] = 5.0
     write_timeout_s: Annotated[
         float, msgspec.Meta(gt=0, description="A client that reads nothing this long is dropped.")
     ] = 30.0

@@ -130,9 +130,8 @@ def test_requests_above_the_bound_are_503_with_retry_after() -> None:
 def test_a_body_over_the_bound_is_413_before_it_is_read(address: str) -> None:
     with RawClient(address) as client:
         client.send(f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 999999999\r\n\r\n")
-        response = client.read()
+        response = client.read_until(b"}}")
     assert status(response) == 413
-    assert b"connection: close" in response
     assert json_body(response)["error"]["code"] == "payload_too_large"
 
 
@@ -143,8 +142,45 @@ def test_a_chunked_body_is_refused_at_the_bound() -> None:
             client.send("transfer-encoding: chunked\r\n\r\n")
             client.send(b"1388\r\n" + b"x" * 5000 + b"\r\n")
             client.send(b"1389\r\n" + b"x" * 5001 + b"\r\n")
-            response = client.read()
+            response = client.read_until(b"}}")
         assert status(response) == 413
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_client_that_sends_everything_first_still_reads_its_413(chunked: bool) -> None:
+    big = b"x" * 20_000_000
+    content = (big[at : at + 65536] for at in range(0, len(big), 65536)) if chunked else big
+    with serving(World(settings=quick())) as address, httpx.Client() as client:
+        assert client.post(f"{address}{CHAT}", content=content).status_code == 413
+        # And the connection is good for another request.
+        assert client.get(f"{address}/healthz").status_code == 200
+
+
+def test_a_refused_body_without_end_is_cut() -> None:
+    limits = ConnectionSettings(linger_s=0.2)
+    with (
+        serving(World(settings=quick(connections=limits))) as address,
+        RawClient(address) as client,
+    ):
+        client.send(f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999999\r\n\r\n")
+        assert status(client.read_until(b"}}")) == 413
+        with pytest.raises(OSError, match=r"reset|pipe|Broken"):
+            send_for_ever(client)
+
+
+def send_for_ever(client: RawClient) -> None:
+    for _ in range(2000):
+        client.send(b"x" * 1000)
+        time.sleep(0.005)
+
+
+def test_an_idle_connection_after_a_refused_body_is_closed() -> None:
+    with serving(World(settings=quick())) as address, RawClient(address) as client:
+        client.send("POST /nothing HTTP/1.1\r\nhost: localhost\r\ncontent-length: 8\r\n\r\n")
+        assert status(client.read_until(b"}}")) == 404
+        client.send(b"x" * 4)
+        client.send(b"x" * 4)
+        assert client.read() == b""
 
 
 def test_a_body_within_the_bound_passes_in_chunks(address: str) -> None:
