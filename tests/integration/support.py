@@ -33,7 +33,7 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1", **more}
 
 
-def until(reached: Callable[[], T], within_s: float = 20.0, every_s: float = 0.02) -> T:
+def until(reached: Callable[[], T | None], within_s: float = 20.0, every_s: float = 0.02) -> T:
     """Poll until ``reached`` returns something true, return that; fails after ``within_s``."""
     end = time.monotonic() + within_s
     while True:
