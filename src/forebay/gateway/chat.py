@@ -92,6 +92,8 @@ class ChatRoute:
                 if not batch:
                     raise _cut()
                 data = writer.encode(batch)
+                if not data:
+                    continue
                 if not x.started:
                     x.first_text_at = clock.now()
                     await x.start_stream(stage_headers(x.context))
@@ -101,7 +103,7 @@ class ChatRoute:
                 if writer.end is not None:
                     x.usage, x.model = writer.end.usage, writer.end.model
                     await x.finish(data)
-                elif data:
+                else:
                     await x.write(data)
 
 

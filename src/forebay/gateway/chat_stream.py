@@ -3,7 +3,8 @@
 The last chunk that has content also has the citations and the ``forebay`` object, and nobody
 knows which chunk is the last before the end has come. So the end of the text written so far
 (its last character, or a whole citation marker) is held back until more text or the end
-arrives. A first text of one character is sent at once: the first token is what people wait for.
+arrives. A first text that is no longer than that is sent at once: the first token is what people
+wait for.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class ChunkWriter:
             self._held = ""
             return self._last(text, self.end)
         text = self._hold_back(text)
-        if not text and self._role_sent:
+        if not text:
             return b""
         return self._chunk(self._delta(text))
 
@@ -61,7 +62,7 @@ class ChunkWriter:
 
     def _hold_back(self, text: str) -> str:
         tail = _TAIL.search(text)
-        if tail is None or (tail.start() == 0 and not self._role_sent and len(text) == 1):
+        if tail is None or (tail.start() == 0 and not self._role_sent):
             self._held = ""
             return text
         self._held = text[tail.start() :]

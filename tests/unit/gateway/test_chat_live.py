@@ -9,12 +9,13 @@ import openai
 import pytest
 
 from forebay.kernel.errors import ContextTooLong, EngineError
+from forebay.testing.embedding import HashEmbedder
 from tests.unit.gateway.fakes import World, serving
 
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    return World()
+    return World(embedder=HashEmbedder(16))
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,20 @@ def test_an_unknown_model_is_404(client: openai.OpenAI) -> None:
 def test_models_are_the_knowledge_bases(client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == ["forebay/handbook", "forebay/secret"]
     assert client.models.retrieve("forebay/handbook").owned_by == "forebay"
+
+
+def test_embeddings(client: openai.OpenAI) -> None:
+    answer = client.embeddings.create(model="any", input=["你好", "hello"])
+    assert [len(item.embedding) for item in answer.data] == [16, 16]
+    same = client.embeddings.create(model="any", input="hello", encoding_format="float")
+    assert answer.data[1].embedding == pytest.approx(same.data[0].embedding)
+
+
+async def test_the_asynchronous_client_streams_too(world: World, client: openai.OpenAI) -> None:
+    async with openai.AsyncOpenAI(base_url=client.base_url, api_key="x") as other:
+        stream = await other.chat.completions.create(model="x", messages=ASK, stream=True)
+        pieces = [chunk.choices[0].delta.content or "" async for chunk in stream]
+    assert "".join(pieces) == "Employees have 25 days of leave. [1] "
 
 
 def test_a_failure_before_the_first_token_has_its_status() -> None:

@@ -82,6 +82,12 @@ def test_a_first_text_of_one_character_goes_out_at_once() -> None:
     assert contents(events(made.encode([END])))[0] == "好"
 
 
+def test_nothing_is_sent_before_there_is_text() -> None:
+    made = writer()
+    assert made.encode([AnswerDelta("")]) == b""
+    assert contents(events(made.encode([AnswerDelta("[1]")]))) == ["[1]"]
+
+
 def test_usage_is_null_until_the_last_chunk() -> None:
     made = writer(with_usage=True)
     chunks = events(made.encode([AnswerDelta("hello"), END]))

@@ -14,6 +14,9 @@ from forebay.gateway.parts import Readiness
 from forebay.gateway.settings import CorsSettings, ServerSettings
 from forebay.kernel.context import RequestContext
 from forebay.kernel.errors import StoreFull, Unavailable
+from forebay.telemetry.report import RequestReport
+from forebay.telemetry.settings import TelemetrySettings
+from forebay.telemetry.traces import SpanBuilder
 from forebay.testing.embedding import HashEmbedder
 from tests.unit.gateway.client import client
 from tests.unit.gateway.fakes import World
@@ -431,3 +434,38 @@ async def test_the_description_lists_every_route() -> None:
     }
     assert described == routed
     json.dumps(document)
+
+
+async def test_a_request_is_told_to_its_sinks() -> None:
+    reports: list[RequestReport] = []
+
+    class Keep:
+        def finished(self, report: RequestReport) -> None:
+            reports.append(report)
+
+    world = World(sinks=(Keep(),), script=["a ", "b"])
+    header = f"00-{'a' * 32}-{'b' * 16}-01"
+    async with client(world, traceparent=header) as http:
+        await http.post(CHAT, json=ASK | {"stream": True})
+        await http.post(CHAT, json=ASK | {"model": "forebay/none"})
+        await http.get("/nowhere")
+        await http.get("/healthz")
+    good, missing, nowhere = reports
+    assert (good.route, good.status, good.outcome, good.streamed) == ("chat", 200, "ok", True)
+    assert (good.kb, good.model, good.completion_tokens) == ("handbook", "fake", 2)
+    assert good.ttft_s is not None and 0 <= good.ttft_s <= good.duration_s
+    assert (good.trace.trace_id, good.trace.parent_id) == ("a" * 32, "b" * 16)
+    assert good.ctx is not None and good.ctx.traceparent == good.trace.traceparent
+    assert (missing.outcome, missing.error_code) == ("not_found", "model_not_found")
+    assert (nowhere.route, nowhere.ctx) == ("none", None)
+    spans = SpanBuilder(TelemetrySettings(), "1").build(good)
+    assert [span.name for span in spans] == [
+        "rag.request", "rag.query.retrieval", "rag.llm.generation"
+    ]  # fmt: skip
+
+
+async def test_requests_in_flight_are_shown() -> None:
+    world = World()
+    value = world.metrics.registry.get_sample_value
+    assert value("forebay_requests_in_flight") == 0
+    assert value("forebay_requests_in_flight_limit") == 1024
