@@ -38,6 +38,7 @@ class IngestOptions(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     remove_vanished: bool = True
+    moved: bool = False
     wait_embedded: bool = False
     watch: bool = False
 
@@ -101,6 +102,7 @@ def requests_of(settings: Settings, options: IngestOptions) -> list[FolderReques
                 tags=options.tags or (known.tags if known else ()),
                 groups=options.groups or (known.groups if known else ()),
                 remove_vanished=options.remove_vanished,
+                adopt=options.moved,
             )
         )
     return requests

@@ -95,6 +95,9 @@ def ingest(
     keep: Annotated[
         bool, typer.Option("--keep-vanished", help="Keep documents whose file is gone.")
     ] = False,
+    moved: Annotated[
+        bool, typer.Option("--moved", help="The folder stood elsewhere before; take it over.")
+    ] = False,
     embedded: Annotated[
         bool, typer.Option("--wait-embedded", help="Return when vectors are stored too.")
     ] = False,
@@ -114,6 +117,7 @@ def ingest(
         tags=tuple(tags or ()),
         groups=tuple(groups or ()),
         remove_vanished=not keep,
+        moved=moved,
         wait_embedded=embedded,
         watch=watch,
     )

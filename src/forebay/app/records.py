@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from forebay.app.indexes import IndexSet
-from forebay.kernel.documents import CommitReceipt, DocumentDraft
-from forebay.kernel.errors import Unavailable
+from forebay.kernel.documents import ChunkRow, CommitReceipt, DocumentDraft, Vectors
+from forebay.kernel.errors import StoreFull, Unavailable
 from forebay.pipeline.folders import ROOT_KEY, Known
 from forebay.store import StoreReader, StoreWriter
 
@@ -35,18 +35,57 @@ class BlockingPool:
         self.executor.shutdown(wait=True, cancel_futures=True)
 
 
+class RecordWithReserve:
+    """The write side of the record, which refuses before the disk is quite full.
+
+    A commit writes the record, the search index and the log; were the disk to fill up between
+    them, a change could be kept although it was answered as failed.
+    """
+
+    def __init__(self, writer: StoreWriter, reserve_bytes: int) -> None:
+        self._writer = writer
+        self._reserve_bytes = reserve_bytes
+
+    def commit(
+        self, kb: str, puts: Sequence[DocumentDraft], removes: Sequence[str]
+    ) -> CommitReceipt:
+        """One transaction, one version; ``StoreFull`` when additions would eat the reserve."""
+        if puts:
+            self._check_space()
+        return self._writer.commit(kb, puts, removes)
+
+    def pending(self, kb: str, limit: int) -> Sequence[ChunkRow]:
+        """Chunks without a vector of the current embedder."""
+        return self._writer.pending(kb, limit)
+
+    def store_vectors(self, kb: str, vectors: Vectors, fingerprint: str) -> int:
+        """One transaction, one version; ``StoreFull`` like ``commit``."""
+        self._check_space()
+        return self._writer.store_vectors(kb, vectors, fingerprint)
+
+    def _check_space(self) -> None:
+        free = shutil.disk_usage(self._writer.folder).free
+        if free < self._reserve_bytes:
+            raise StoreFull(
+                f"the disk of the store has {free // 1_000_000} MB left, less than the reserve of "
+                f"{self._reserve_bytes // 1_000_000} MB; free some space."
+            )
+
+
 class FolderRecords:
     """What a folder ingest needs: known documents, and commits that are published."""
 
     def __init__(
         self,
         writer: StoreWriter,
-        indexes: IndexSet,
+        record: RecordWithReserve,
+        publish: Callable[[str], int],
         thread: BlockingPool,
         committed: Callable[[str], None],
     ) -> None:
         self._writer = writer
-        self._indexes = indexes
+        self._record = record
+        self._publish = publish
         self._thread = thread
         self._committed = committed
 
@@ -70,10 +109,10 @@ class FolderRecords:
         def write() -> CommitReceipt:
             if not puts and not removes:
                 version = ensure_kb(self._writer, kb)
-                self._indexes.refresh(kb)
+                self._publish(kb)
                 return CommitReceipt(kb, version)
-            receipt = self._writer.commit(kb, puts, removes)
-            self._indexes.refresh(kb)
+            receipt = self._record.commit(kb, puts, removes)
+            self._publish(kb)
             return receipt
 
         receipt = await self._thread.run(write)

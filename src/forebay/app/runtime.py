@@ -20,6 +20,7 @@ from forebay.embedding.opening import open_embedder
 from forebay.kernel.clock import Clock, SystemClock
 from forebay.kernel.errors import ForebayError, NotFound
 from forebay.kernel.stages import Embedder
+from forebay.pipeline.folders import FolderRequest
 from forebay.retrieval import KbIndex, search_executor
 from forebay.store import StoreReader, StoreWriter
 
@@ -100,7 +101,9 @@ async def open_process(settings: Settings, *, write: bool) -> AsyncIterator[Proc
                 embedder=embedder,
                 settings=settings.ingest,
                 maintenance_s=settings.store.maintenance_s,
+                reserve_bytes=settings.store.reserve_bytes,
                 index_folder=partial(index_folder, folder),
+                defaults=partial(upload_defaults, settings),
                 counter=chunk_counter(settings.embedding, model_cache(settings)),
                 clock=clock,
             )
@@ -154,6 +157,14 @@ def _take_versions(reading: Reading, seen: dict[str, int]) -> None:
             published = reading.indexes.refresh(kb)
             if published >= version:
                 seen[kb] = version
+
+
+def upload_defaults(settings: Settings, kb: str) -> FolderRequest:
+    """Tags and groups of documents of ``kb`` that declare none, however they come in."""
+    known = settings.knowledge.get(kb)
+    if known is None:
+        return FolderRequest(kb, "")
+    return FolderRequest(kb, "", known.tags, known.groups)
 
 
 def _open_index(

@@ -113,9 +113,9 @@ async def _serve(run: _Run) -> int:
             try:
                 async with asyncio.TaskGroup() as group:
                     beside = [group.create_task(_index(settings, writing, progress, server))]
-                    if run.options.workers > 1:
-                        beside.append(group.create_task(_workers(run, listener).run()))
-                    with _reload_on_hangup(run, service):
+                    workers = _workers(run, listener)
+                    beside.append(group.create_task(workers.run()))
+                    with _reload_on_hangup(run, service, workers):
                         await server.serve()
                     for task in beside:
                         task.cancel()
@@ -197,13 +197,14 @@ async def _read_folder(writing: Writing, request: FolderRequest, progress: Progr
 
 
 @contextmanager
-def _reload_on_hangup(run: _Run, service: Service) -> Iterator[None]:
+def _reload_on_hangup(run: _Run, service: Service, workers: WorkerSet) -> Iterator[None]:
     """SIGHUP reads keys, plans and quotas again; a wrong file leaves the old ones in force."""
 
     def reload() -> None:
         try:
             settings, _ = load_settings(run.config, run.flags)
             service.app.identity.replace(build_table(settings.tenants))
+            workers.reload(msgspec.json.encode(settings))
         except ConfigError as error:
             log.error("nothing was reloaded: %s", error.message)
         else:

@@ -58,6 +58,12 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     maintenance_s: Annotated[
         float, msgspec.Meta(gt=0, description="How often background merges are looked for.")
     ] = 5.0
+    reserve_bytes: Annotated[
+        int,
+        msgspec.Meta(
+            ge=0, description="Additions are refused when the store's disk has less than this."
+        ),
+    ] = 32_000_000
     record: RecordSettings = RecordSettings()
 
 
@@ -130,6 +136,13 @@ def _check(settings: Settings) -> None:
             raise ConfigError(
                 f"knowledge.{name} is no name for a knowledge base; use letters, digits, dots, "
                 "dashes and underscores."
+            )
+        names = [Path(path).resolve().name for path in settings.knowledge[name].paths]
+        twice = sorted({each for each in names if names.count(each) > 1})
+        if twice:
+            raise ConfigError(
+                f"knowledge.{name}.paths has two entries named {twice[0]}; document ids begin with "
+                "that name, so rename one."
             )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import sys
 
@@ -16,10 +17,13 @@ from forebay.app.composition import Service, open_service, run_loop
 from forebay.app.logs import start_logging
 from forebay.app.runtime import open_process
 from forebay.app.settings import Settings
+from forebay.gateway.identity import build_table
 from forebay.gateway.parts import Readiness
 from forebay.gateway.server import Server
+from forebay.kernel.errors import ForebayError
 
 log = logging.getLogger("forebay.worker")
+MAX_SETTINGS_BYTES = 16 * 1024 * 1024
 
 
 async def _serve(settings: Settings, listener: socket.socket) -> None:
@@ -32,25 +36,41 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
         async with open_service(process, readiness) as service:
             server = Server(service.app, [listener])
             async with asyncio.TaskGroup() as group:
-                watch = group.create_task(_until_orphaned(server))
+                watch = group.create_task(_follow_parent(server, service))
                 await server.serve()
                 watch.cancel()
 
 
-async def _until_orphaned(server: Server) -> None:
-    """Stop when standard input ends, however the parent ended."""
+async def _follow_parent(server: Server, service: Service) -> None:
+    """Take reloads from standard input; stop when it ends, however the parent ended."""
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
+    reader = asyncio.StreamReader(limit=MAX_SETTINGS_BYTES)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    await reader.read()
+    while line := await reader.readline():
+        try:
+            settings = msgspec.json.decode(line, type=Settings)
+            service.app.identity.replace(build_table(settings.tenants))
+        except (msgspec.MsgspecError, ForebayError) as error:
+            log.error("nothing was reloaded: %s", error)
     log.info("the parent process is gone; draining")
     server.request_stop()
+
+
+def _first_line() -> bytes:
+    """Standard input up to its first newline, and not a byte more: the loop reads the rest."""
+    data = bytearray()
+    while not data.endswith(b"\n"):
+        piece = os.read(0, 1)
+        if not piece:
+            break
+        data += piece
+    return bytes(data)
 
 
 def main() -> None:
     """Serve on the inherited socket until told to stop."""
     listener = socket.socket(fileno=int(sys.argv[1]))
-    settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)
+    settings = msgspec.json.decode(_first_line(), type=Settings)
     start_logging(settings.telemetry)
     run_loop(_serve(settings, listener))
 

@@ -1,8 +1,8 @@
 """Reader processes beside the writer: started, restarted when they die, ended together.
 
 Each worker inherits the listening socket and gets its settings as one JSON line on standard
-input, which then stays open: when the parent dies, however it dies, the worker sees the end of
-file and drains.
+input, which then stays open: a further line is a reload of keys and plans, and when the parent
+dies, however it dies, the worker sees the end of file and drains.
 """
 
 from __future__ import annotations
@@ -37,6 +37,13 @@ class WorkerSet:
     def process_ids(self) -> tuple[int, ...]:
         """The workers that run now."""
         return tuple(process.pid for process in self._processes.values())
+
+    def reload(self, settings: bytes) -> None:
+        """Give every worker new settings, and those that will be started later."""
+        self._settings = settings
+        for process in self._processes.values():
+            if process.stdin is not None and not process.stdin.is_closing():
+                process.stdin.write(settings + b"\n")
 
     async def run(self) -> None:
         """Keep the workers running until cancelled, then end them within ``stop_s``."""

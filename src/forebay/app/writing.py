@@ -10,7 +10,13 @@ from pathlib import Path
 import msgspec
 
 from forebay.app.indexes import IndexSet
-from forebay.app.records import BlockingPool, FolderRecords, ensure_kb, existing_kbs
+from forebay.app.records import (
+    BlockingPool,
+    FolderRecords,
+    RecordWithReserve,
+    ensure_kb,
+    existing_kbs,
+)
 from forebay.app.settings import IngestSettings
 from forebay.ingest.frames import CounterChoice
 from forebay.ingest.pool import ParsePool
@@ -26,6 +32,7 @@ from forebay.pipeline.writer import CommitQueue
 from forebay.store import StoreWriter
 
 log = logging.getLogger("forebay.writing")
+RESTART_S = 30.0
 Emit = Callable[[FileEvent], Awaitable[None]]
 
 
@@ -39,7 +46,9 @@ class WritingParts(msgspec.Struct, frozen=True):
     embedder: Embedder | None
     settings: IngestSettings
     maintenance_s: float
+    reserve_bytes: int
     index_folder: Callable[[str], Path]
+    defaults: Callable[[str], FolderRequest]
     counter: CounterChoice | None
     clock: Clock
 
@@ -56,11 +65,19 @@ class Writing:
         self.pool = ParsePool(
             settings.pool, settings.limits, settings.chunks, counter=parts.counter
         )
-        self.queue = CommitQueue(parts.writer, self, parts.thread.run, settings.writer)
-        records = FolderRecords(parts.writer, parts.indexes, parts.thread, self.committed)
+        self._record = RecordWithReserve(parts.writer, parts.reserve_bytes)
+        self.queue = CommitQueue(self._record, self, parts.thread.run, settings.writer)
+        records = FolderRecords(
+            parts.writer, self._record, self.refresh, parts.thread, self.committed
+        )
         self._folders = FolderIngest(self.pool, records, settings.folders, parts.clock)
         self._changes = LocalChanges(
-            self.pool, self.queue, self.feeder, parts.writer.reader, parts.thread.run
+            self.pool,
+            self.queue,
+            self.feeder,
+            parts.writer.reader,
+            parts.thread.run,
+            parts.defaults,
         )
 
     # Publisher of the commit queue
@@ -101,6 +118,8 @@ class Writing:
                 await self._parts.upkeep.run(self.maintain)
             except ForebayError as error:
                 log.warning("maintenance: %s", error.message)
+            except Exception:  # upkeep that fails must not end serving; it is tried again
+                log.exception("maintenance failed")
 
     def maintain(self) -> None:
         """Background merges of indexes and upkeep of the record; blocking."""
@@ -117,7 +136,7 @@ class Writing:
             return None
         if kb not in self._feeders:
             parts = FeederParts(
-                self._parts.writer,
+                self._record,
                 embedder,
                 self._parts.indexes.refresh,
                 self._parts.thread.run,
@@ -139,14 +158,21 @@ class Writing:
             else:
                 writer.reader.check_embedder(kb, spec)
 
-        try:
-            await self._parts.thread.run(adopt)
-            await feeder.run()
-        except ReembedNeeded as error:
-            await feeder.fail(error.message)
-            log.warning("%s: %s run `forebay kb reembed %s`.", kb, error.message, kb)
-        except NotFound:
-            await feeder.fail("the knowledge base is gone.")
+        while True:
+            try:
+                await self._parts.thread.run(adopt)
+                await feeder.run()
+            except ReembedNeeded as error:
+                await feeder.fail(error.message)
+                log.warning("%s: %s run `forebay kb reembed %s`.", kb, error.message, kb)
+                return
+            except NotFound:
+                await feeder.fail("the knowledge base is gone.")
+                return
+            except Exception:  # search by words goes on, and so must the server
+                await feeder.fail("embedding failed; the server's log says why.")
+                log.exception("embedding of %s failed; it begins again in %g s", kb, RESTART_S)
+                await asyncio.sleep(RESTART_S)
 
     # What outsiders ask for
 

@@ -25,7 +25,7 @@ class SearchRequest(msgspec.Struct, frozen=True):
     """A question for one knowledge base.
 
     ``filter`` keys: ``document_id``, ``source``, ``title``, ``language``, ``tags``,
-    ``media_type`` or any metadata key; all keys must hold. Group rights are not part of it:
+    or any metadata key; all keys must hold. Group rights are not part of it:
     they come from the context's principal and apply inside every leg.
     """
 

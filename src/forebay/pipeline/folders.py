@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import unicodedata
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -25,6 +26,9 @@ from forebay.kernel.documents import (
 )
 from forebay.kernel.errors import ForebayError, InvalidRequest, UnsupportedDocument
 
+MAX_ID_CHARACTERS = 512
+# Control characters, line and paragraph separators, halves of surrogate pairs.
+_UNNAMEABLE = frozenset({"Cc", "Zl", "Zp", "Cs"})
 ROOT_KEY = "_root"
 """Metadata key naming the folder a document came from; keys with ``_`` are not shown."""
 
@@ -109,13 +113,18 @@ class FolderRecord(Protocol):
 
 
 class FolderRequest(msgspec.Struct, frozen=True):
-    """A file or folder to bring into a kb; defaults apply where a document declares nothing."""
+    """A file or folder to bring into a kb; defaults apply where a document declares nothing.
+
+    ``adopt`` says that a folder of this name is this folder, wherever it stood before (a moved
+    or restored one): its documents are taken over instead of refused.
+    """
 
     kb: str
     path: str
     tags: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     remove_vanished: bool = True
+    adopt: bool = False
 
 
 class FileEvent(msgspec.Struct, frozen=True, tag="file"):
@@ -148,7 +157,15 @@ class FoundFile(msgspec.Struct, frozen=True):
 class _Plan(msgspec.Struct, frozen=True):
     request: FolderRequest
     root: str
+    name: str
     known: Mapping[str, Known]
+
+    def owns(self, document_id: str, known: Known) -> bool:
+        """Whether a known document is this folder's to change or remove."""
+        if known.root == self.root:
+            return True
+        named = document_id == self.name or document_id.startswith(f"{self.name}/")
+        return self.request.adopt and known.root != "" and named
 
 
 class _Read(msgspec.Struct, frozen=True):
@@ -188,6 +205,9 @@ def _found(file: Path, document_id: str, settings: FolderSettings) -> FoundFile:
     except UnicodeEncodeError:
         safe = document_id.encode("utf-8", "replace").decode("utf-8")
         return FoundFile(safe, str(file), 0, "its file name is not valid UTF-8; rename it")
+    if wrong := id_problem(document_id):
+        # Nobody could read or remove such a document by its id.
+        return FoundFile(printable(document_id), str(file), 0, f"its path {wrong}; rename it")
     try:
         if file.is_symlink():
             return FoundFile(document_id, str(file), 0, "symbolic link; ingest its target instead")
@@ -207,9 +227,32 @@ def _found(file: Path, document_id: str, settings: FolderSettings) -> FoundFile:
     return FoundFile(document_id, str(file), size)
 
 
-def content_hash(data: bytes, revision: str) -> str:
-    """SHA-256 of the bytes, with what else decides the result."""
-    return f"{hashlib.sha256(data).hexdigest()}:{revision}"
+def id_problem(document_id: str) -> str | None:
+    """What keeps ``document_id`` from naming a document, to follow "its path" or "the id"."""
+    if not document_id.strip() or len(document_id) > MAX_ID_CHARACTERS:
+        return f"has not 1 to {MAX_ID_CHARACTERS} characters"
+    if any(unicodedata.category(character) in _UNNAMEABLE for character in document_id):
+        return "has control characters"
+    return None
+
+
+def printable(text: str) -> str:
+    """``text`` with what a terminal would obey shown as escapes."""
+    return "".join(
+        character.encode("unicode_escape").decode()
+        if unicodedata.category(character) in _UNNAMEABLE
+        else character
+        for character in text
+    )
+
+
+def content_hash(data: bytes, revision: str, request: FolderRequest) -> str:
+    """SHA-256 of the bytes, with what else decides the result: parser, default rights and tags."""
+    digest = f"{hashlib.sha256(data).hexdigest()}:{revision}"
+    if not request.tags and not request.groups:
+        return digest
+    defaults = msgspec.json.encode((sorted(request.tags), sorted(request.groups)))
+    return f"{digest}:{hashlib.sha256(defaults).hexdigest()[:16]}"
 
 
 def draft_of(
@@ -262,7 +305,7 @@ class FolderIngest:
             raise InvalidRequest(f"there is no file or folder {request.path}.", param="path")
         path = await asyncio.to_thread(path.resolve)
         root = hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-        plan = _Plan(request, root, await self._record.known(request.kb))
+        plan = _Plan(request, root, path.name, await self._record.known(request.kb))
         files = await asyncio.to_thread(lambda: list(scan(path, self._settings)))
         tally = _Tally(emit)
         await self._changed(plan, files, tally)
@@ -280,7 +323,7 @@ class FolderIngest:
         return [
             document_id
             for document_id, known in plan.known.items()
-            if known.root == plan.root and document_id not in seen
+            if plan.owns(document_id, known) and document_id not in seen
         ]
 
     async def _changed(self, plan: _Plan, files: Sequence[FoundFile], tally: _Tally) -> None:
@@ -343,9 +386,12 @@ class FolderIngest:
             if isinstance(data, str):
                 read.events.append(FileEvent(file.document_id, "skipped", data))
                 continue
-            digest = content_hash(data, self._parser.revision)
-            if known is not None and known.root not in (plan.root, ""):
-                reason = "another folder already holds a document of this id; rename the folder"
+            digest = content_hash(data, self._parser.revision, plan.request)
+            if known is not None and known.root and not plan.owns(file.document_id, known):
+                reason = (
+                    "another folder already holds a document of this id; rename this folder, or "
+                    "say --moved when it is the same one"
+                )
                 read.events.append(FileEvent(file.document_id, "skipped", reason))
             elif known is not None and known == Known(digest, plan.root):
                 read.events.append(FileEvent(file.document_id, "unchanged"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -27,13 +27,13 @@ from forebay.pipeline.folders import (
     ParseJob,
     content_hash,
     draft_of,
+    id_problem,
 )
 from forebay.pipeline.messages import DocumentPage, Upload, WaitFor
 from forebay.pipeline.writer import CommitQueue
 
 T = TypeVar("T")
 KB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-MAX_ID_CHARACTERS = 512
 _PAGE_STEP = 256
 RunBlocking = Callable[[Callable[[], T]], Awaitable[T]]
 
@@ -90,8 +90,10 @@ class LocalChanges:
         feeder: Callable[[str], EmbeddingFeeder | None],
         record: DocumentRecord,
         run_blocking: Callable[[Callable[[], bool]], Awaitable[bool]],
+        defaults: Callable[[str], FolderRequest],
     ) -> None:
         self._parser = parser
+        self._defaults = defaults
         self._queue = queue
         self._feeder = feeder
         self._record = record
@@ -103,13 +105,14 @@ class LocalChanges:
         """Parse in a worker process, commit, and wait for vectors when asked to."""
         check_kb_name(kb)
         check_document_id(upload.document_id)
+        check_metadata(upload.metadata)
         [parsed] = await self._parser.parse_many(
             [ParseJob(upload.name, upload.data, upload.media_type)]
         )
         if isinstance(parsed, ForebayError):
             raise parsed
-        request = FolderRequest(kb, "", upload.tags or (), upload.groups or ())
-        digest = content_hash(upload.data, self._parser.revision)
+        request = self._defaults(kb)
+        digest = content_hash(upload.data, self._parser.revision, request)
         source = upload.source or upload.document_id
         draft = draft_of(parsed, upload.document_id, source, digest, request)
         receipt = await self._queue.put(kb, _override(draft, upload), deadline)
@@ -176,10 +179,8 @@ def check_kb_name(name: str) -> None:
 
 def check_document_id(document_id: str) -> None:
     """Raise ``InvalidRequest`` unless ``document_id`` can name a document."""
-    if not document_id.strip() or len(document_id) > MAX_ID_CHARACTERS:
-        raise InvalidRequest(f"a document id has 1 to {MAX_ID_CHARACTERS} characters.", param="id")
-    if any(ord(character) < 32 or ord(character) == 127 for character in document_id):
-        raise InvalidRequest("a document id has no control characters.", param="id")
+    if wrong := id_problem(document_id):
+        raise InvalidRequest(f"the document id {wrong}.", param="id")
 
 
 def visible(ctx: RequestContext, info: DocumentInfo) -> bool:
