@@ -183,6 +183,16 @@ def check_document_id(document_id: str) -> None:
         raise InvalidRequest(f"the document id {wrong}.", param="id")
 
 
+def check_metadata(metadata: Mapping[str, str]) -> None:
+    """Raise ``InvalidRequest`` for keys that are kept for bookkeeping."""
+    for key in metadata:
+        if key.startswith("_"):
+            raise InvalidRequest(
+                f"the metadata key {key!r} begins with an underscore; choose another.",
+                param="metadata",
+            )
+
+
 def visible(ctx: RequestContext, info: DocumentInfo) -> bool:
     """Whether the principal's groups let it see this document."""
     groups = ctx.principal.groups

@@ -70,8 +70,10 @@ def schema_version(connection: sqlite3.Connection) -> int:
     [[tables]] = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'meta'")
     if not tables:
         return 0
-    [[version]] = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'")
-    return int(version)
+    rows = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchall()
+    if len(rows) != 1 or not isinstance(rows[0][0], int) or rows[0][0] < 1:
+        raise StoreError("the store's file is damaged; restore the folder from a backup.")
+    return int(rows[0][0])
 
 
 def check_schema(connection: sqlite3.Connection, current: int = len(MIGRATIONS)) -> int:

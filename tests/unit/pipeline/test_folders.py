@@ -195,3 +195,20 @@ async def test_many_files_commit_in_bounded_batches(run: Run) -> None:
     assert len(run.record.documents) == 102
     assert [event.document_id for event in run.events] == sorted(run.ends())
     assert 4 <= run.record.version <= 15
+
+
+async def test_a_path_that_cannot_be_an_id_is_skipped_with_the_reason(run: Run) -> None:
+    (run.folder / "two\nlines.md").write_text("x")
+    (run.folder / "red\x1b[31m.md").write_text("x")
+    deep = run.folder / "d".ljust(200, "d") / "e".ljust(200, "e")
+    deep.mkdir(parents=True)
+    (deep / "f".ljust(200, "f")).write_text("x")
+    (run.folder / "水位.md").write_text("x")
+    await run()
+    ends = {event.document_id: (event.outcome, event.reason) for event in run.events}
+    control = "its path has control characters; rename it"
+    assert ends["docs/two\\nlines.md"] == ("skipped", control)
+    assert ends["docs/red\\x1b[31m.md"] == ("skipped", control)
+    assert ("skipped", "its path has not 1 to 512 characters; rename it") in ends.values()
+    assert ends["docs/水位.md"][0] == "indexed"
+    assert set(run.record.documents) == {"docs/a.md", "docs/sub/b.md", "docs/水位.md"}

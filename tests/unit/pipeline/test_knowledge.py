@@ -11,8 +11,8 @@ import pytest
 from forebay.kernel.clock import Deadline, SystemClock
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.documents import CommitReceipt, DocumentDraft
-from forebay.kernel.errors import Conflict, NotFound
-from forebay.pipeline.knowledge import KnowledgeService
+from forebay.kernel.errors import Conflict, InvalidRequest, NotFound
+from forebay.pipeline.knowledge import KnowledgeService, check_document_id, check_metadata
 from forebay.pipeline.messages import Upload, WaitFor
 from forebay.store import StoreWriter
 
@@ -113,3 +113,20 @@ async def test_a_hidden_document_can_be_neither_replaced_nor_removed(writer: Sto
     for document_id in ("b-all", "d-hr", "new"):
         await knowledge.put(context("hr"), KB, Upload(document_id, b"text", document_id))
     assert changes.put_ids == ["b-all", "d-hr", "new"]
+
+
+def test_bookkeeping_keys_cannot_be_set_from_outside() -> None:
+    check_metadata({"owner": "Li Wen", "a_b": "c"})
+    with pytest.raises(InvalidRequest):
+        check_metadata({"_root": "another folder's mark"})
+
+
+@pytest.mark.parametrize("document_id", ["", " ", "a" * 513, "a\nb", "a\x7f", "a\x9b1m", "a\u2028b"])
+def test_ids_that_nobody_could_name(document_id: str) -> None:
+    with pytest.raises(InvalidRequest):
+        check_document_id(document_id)
+
+
+@pytest.mark.parametrize("document_id", ["a", "文档/一.md", "..", "a b", "é" * 512])
+def test_ids_that_are_only_names(document_id: str) -> None:
+    check_document_id(document_id)

@@ -79,3 +79,19 @@ def test_a_newer_store_is_refused_and_left_alone(old: Path) -> None:
         connection.execute("UPDATE meta SET value = 1 WHERE key = 'schema_version'")
         connection.commit()
     StoreWriter(old).close()  # the refusal gave the lock back
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM meta WHERE key = 'schema_version'",
+        "UPDATE meta SET value = 0 WHERE key = 'schema_version'",
+        "UPDATE meta SET value = 'x' WHERE key = 'schema_version'",
+    ],
+)
+def test_a_store_without_a_sensible_version_is_called_damaged(old: Path, damage: str) -> None:
+    with closing(sqlite3.connect(old / "record.sqlite3")) as connection:
+        connection.execute(damage)
+        connection.commit()
+    with pytest.raises(StoreError, match=r"damaged; restore the folder from a backup"):
+        StoreWriter(old)
