@@ -56,6 +56,16 @@ class TestDefault(EmbedderConformance):
         )
         assert cosine(query, right) > cosine(query, wrong) + 0.03
 
+
+class TestDefaultPlain(EmbedderConformance):
+    """The model's own vectors, no language mean taken off."""
+
+    @pytest.fixture
+    async def embedder(self, cache: Path) -> AsyncIterator[Embedder]:
+        embedder = await opened(EmbeddingSettings(center_languages=False), cache)
+        yield embedder
+        await embedder.close()
+
     async def test_kinds_have_their_own_prefix(self, embedder: Embedder) -> None:
         kinds = [rows(await embedder.embed(TEXTS[:1], kind=k))[0] for k in ("query", "passage")]
         raw = rows(await embedder.embed([f"query: {TEXTS[0]}"], kind="raw"))[0]

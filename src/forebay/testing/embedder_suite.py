@@ -110,4 +110,5 @@ class EmbedderConformance:
             ticking = group.create_task(tick())
             await embedder.embed(TEXTS * 4, kind="passage")
             ticking.cancel()
-        assert ticks > len(TEXTS)
+        # How often depends on the machine; a loop that is held up ticks once, before the call.
+        assert ticks > 1
