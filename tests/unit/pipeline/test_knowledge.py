@@ -121,7 +121,9 @@ def test_bookkeeping_keys_cannot_be_set_from_outside() -> None:
         check_metadata({"_root": "another folder's mark"})
 
 
-@pytest.mark.parametrize("document_id", ["", " ", "a" * 513, "a\nb", "a\x7f", "a\x9b1m", "a\u2028b"])
+@pytest.mark.parametrize(
+    "document_id", ["", " ", "a" * 513, "a\nb", "a\x7f", "a\x9b1m", "a\u2028b"]
+)
 def test_ids_that_nobody_could_name(document_id: str) -> None:
     with pytest.raises(InvalidRequest):
         check_document_id(document_id)
