@@ -2,7 +2,8 @@
 
 Run as a program: one JSON line on standard input is one command. Each runs in a fork of this
 process, with streams, folder and environment of its own, through the command line's ``main`` to
-the interpreter's normal end. The answer is a line with its exit status.
+the interpreter's normal end. The answer is a line with its process id. A line that is a number
+asks how that process ended: its exit status, or nothing while it runs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ WARM = ("changing", "composition", "doctor", "operations")
 def redirect(call: dict[str, object]) -> None:
     """Make this process the command's."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        flags = os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        flags = os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND
         opened = os.open(str(call[name]), flags, 0o600)
         os.dup2(opened, number)
         os.close(opened)
@@ -37,12 +38,16 @@ def serve() -> bool:
     # Not the buffered stream: a child must not inherit lines that were read ahead.
     with os.fdopen(os.dup(0), "rb", buffering=0) as lines, os.fdopen(os.dup(1), "wb", 0) as answers:
         while line := lines.readline():
+            call = json.loads(line)
+            if isinstance(call, int):
+                ended, status = os.waitpid(call, os.WNOHANG)
+                answers.write(b"%d\n" % os.waitstatus_to_exitcode(status) if ended else b"\n")
+                continue
             child = os.fork()
             if child == 0:
-                redirect(json.loads(line))
+                redirect(call)
                 return True
-            _, status = os.waitpid(child, 0)
-            answers.write(b"%d\n" % os.waitstatus_to_exitcode(status))
+            answers.write(b"%d\n" % child)
     return False
 
 

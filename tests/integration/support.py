@@ -66,7 +66,7 @@ class Ran(NamedTuple):
 
 
 class ForkServer:
-    """Commands as forks of one process that has imported what they need; one at a time."""
+    """Commands as forks of one process that has imported what they need."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -77,29 +77,62 @@ class ForkServer:
             env=environment(),
         )
 
-    def run(self, words: tuple[str, ...], folder: Path, env: dict[str, str]) -> Ran:
-        """Run one command to its end."""
-        streams = self._process.stdin, self._process.stdout
-        assert streams[0] is not None and streams[1] is not None
-        with tempfile.TemporaryDirectory() as place, self._lock:
-            out, err = Path(place, "out"), Path(place, "err")
-            call = {"words": words, "folder": str(folder), "env": env, "stdin": os.devnull}
-            call |= {"stdout": str(out), "stderr": str(err)}
-            streams[0].write(json.dumps(call).encode() + b"\n")
-            streams[0].flush()
-            status = int(streams[1].readline())
-            return Ran(status, out.read_text("utf-8"), err.read_text("utf-8"))
+    def call(self, request: object) -> bytes:
+        """One line there and back."""
+        requests, answers = self._process.stdin, self._process.stdout
+        assert requests is not None and answers is not None
+        with self._lock:
+            requests.write(json.dumps(request).encode() + b"\n")
+            requests.flush()
+            return answers.readline().strip()
 
 
 @cache
-def _fork_server() -> ForkServer:
+def fork_server() -> ForkServer:
     """The one of this test process; it ends with its standard input."""
     return ForkServer()
 
 
+class Forked:
+    """A running command of the fork server; the part of ``subprocess.Popen`` that tests use."""
+
+    def __init__(self, words: tuple[str | Path, ...], folder: Path, **how: object) -> None:
+        call = {"words": [str(word) for word in words], "folder": str(folder)}
+        self.pid = int(fork_server().call({"stdin": os.devnull, **call, **how}))
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit status, None while it runs."""
+        if self._status is None and (answer := fork_server().call(self.pid)):
+            self._status = int(answer)
+        return self._status
+
+    def wait(self, timeout: float = 60.0) -> int:
+        """Wait for the end."""
+        until(lambda: self.poll() is not None, timeout, every_s=0.01)
+        assert self._status is not None
+        return self._status
+
+    def send_signal(self, number: int) -> None:
+        """Signal it unless it ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it now."""
+        self.send_signal(signal.SIGKILL)
+
+
+Running = subprocess.Popen[bytes] | Forked
+
+
 def forebay(*words: str | Path, folder: Path, **env: str) -> Ran:
     """Run one command to its end, without a terminal, in ``folder``."""
-    return _fork_server().run(tuple(map(str, words)), folder, environment(**env))
+    with tempfile.TemporaryDirectory() as place:
+        out, err = Path(place, "out"), Path(place, "err")
+        how = {"env": environment(**env), "stdout": str(out), "stderr": str(err)}
+        status = Forked(words, folder, **how).wait()
+        return Ran(status, out.read_text("utf-8"), err.read_text("utf-8"))
 
 
 def forebay_apart(*words: str | Path, folder: Path) -> Ran:
@@ -117,8 +150,13 @@ def forebay_apart(*words: str | Path, folder: Path) -> Ran:
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-def start(*words: str | Path, folder: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Start a command that runs on; both of its streams go to ``log``."""
+def start(*words: str | Path, folder: Path, log: Path, apart: bool = True) -> Running:
+    """Start a command that runs on; both of its streams go to ``log``.
+
+    ``apart`` is a process from scratch, else a fork that saves the imports.
+    """
+    if not apart:
+        return Forked(words, folder, env=environment(), stdout=str(log), stderr=str(log))
     with log.open("ab") as stream:
         return subprocess.Popen(
             [*COMMAND, *map(str, words)],
@@ -230,7 +268,14 @@ class Client:
 class Served:
     """A running ``forebay serve`` in a folder of its own."""
 
-    def __init__(self, folder: Path, config: str, words: tuple[str | Path, ...] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: str,
+        words: tuple[str | Path, ...] = (),
+        *,
+        apart: bool = True,
+    ) -> None:
         self.folder = folder
         self.port = unused_port()
         self.store = folder / "store"
@@ -238,6 +283,7 @@ class Served:
         self.log_file = folder / "serve.log"
         self.ask = Client(self.port)
         self._words = words
+        self._apart = apart
         self.configure(config)
         self.process = self._start()
 
@@ -245,9 +291,9 @@ class Served:
         """Write the configuration file; the server reads it at its start and at SIGHUP."""
         self.config.write_text(config, encoding="utf-8")
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> Running:
         words = ("serve", "--port", str(self.port), "--store", self.store, *self._words)
-        return start(*words, folder=self.folder, log=self.log_file)
+        return start(*words, folder=self.folder, log=self.log_file, apart=self._apart)
 
     def restart(self) -> None:
         """Start again on the same folder and port after the process ended."""
