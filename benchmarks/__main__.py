@@ -43,6 +43,7 @@ BENCHMARKS = (
     Benchmark("store", "benchmarks/store/record.py"),
     Benchmark("retrieval", "benchmarks/retrieval/quality.py --data {data} --cache {cache}"),
     Benchmark("ingest", "benchmarks/ingest/bulk.py --data {data}"),
+    Benchmark("ingest", "benchmarks/ingest/vectors.py --data {data}"),
     Benchmark("serving", "benchmarks/serving/lag.py --data {data}"),
     Benchmark("retrieval", "benchmarks/retrieval/speed.py --data {data} --cache {cache}"),
 )
