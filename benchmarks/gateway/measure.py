@@ -51,7 +51,8 @@ def serve(apart: bool, sinks: bool) -> None:
     for number in range(DELTAS):
         script += [f"word{number} "] + ([0.0] if apart else [])
     if sinks:
-        configure_logging(TelemetrySettings(), open("/dev/null", "w"))  # noqa: SIM115
+        nowhere = Path("/dev/null").open("w")  # noqa: SIM115 (open as long as the process)
+        configure_logging(TelemetrySettings(), nowhere)
     world = World(script=script, sinks=(AccessLog(),) if sinks else ())
 
     async def main() -> None:

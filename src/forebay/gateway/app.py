@@ -16,6 +16,7 @@ from typing import Any
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
+from forebay.gateway.directory import PREFIX, no_such_model
 from forebay.gateway.errors import ClientGone, Failure, ShuttingDown, failure, openai_error
 from forebay.gateway.exchange import Exchange, Scope
 from forebay.gateway.identity import Identity
@@ -28,6 +29,7 @@ from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.errors import (
     ForebayError,
     InvalidRequest,
+    NotFound,
     Overloaded,
     PermissionDenied,
 )
@@ -265,6 +267,9 @@ class GatewayApp:
             await x.read_body(settings.max_body_bytes, settings.connections.body_timeout_s)
 
     def _failure(self, error: BaseException, x: Exchange) -> Failure:
+        if isinstance(error, NotFound) and error.param == "kb" and x.kb is not None:
+            # Dropped since the directory saw it.
+            error = no_such_model(PREFIX + x.kb)
         failed = failure(error, x.request_id)
         if failed.unexpected:
             log.error("request %s failed", x.request_id, exc_info=error)

@@ -16,11 +16,12 @@ _RECHECK_S = 0.05
 
 
 class KbDirectory:
-    """Names of the store's knowledge bases, remembered for a second.
+    """Names of the store's knowledge bases.
 
-    A name that is unknown and a name that may not be read take the same path through here
-    (look, look again after a refresh, refuse), so that neither the answer's bytes nor its time
-    tell them apart.
+    A name that was seen once is taken to exist: a request does not wait for a look-up behind
+    others' searches, and one that was dropped since is found out by whoever reads it. A name
+    that is unknown and a name that may not be read take the same path through here (look, look
+    again in the record, refuse), so that neither the answer's bytes nor its time tell them apart.
     """
 
     def __init__(self, knowledge: Knowledge, clock: Clock, default_kb: str) -> None:
@@ -44,7 +45,6 @@ class KbDirectory:
 
     async def kb(self, principal: Principal, name: str) -> str:
         """Return ``name`` if it may be read; ``ModelNotFound`` says the same either way."""
-        await self._refresh(_FRESH_S)
         if not self._known(principal, name):
             await self._refresh(_RECHECK_S)
             if not self._known(principal, name):
@@ -53,10 +53,10 @@ class KbDirectory:
 
     async def default(self, principal: Principal, model: str) -> str:
         """The kb that answers for foreign model names."""
-        await self._refresh(_FRESH_S)
         named = principal.default_kb or self._default
         if named is not None and principal.may_read(named):
             return await self.kb(principal, named)
+        await self._refresh(_FRESH_S)
         readable = [name for name in self._kbs if principal.may_read(name)]
         if len(readable) == 1:
             return readable[0]

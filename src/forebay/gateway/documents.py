@@ -9,7 +9,7 @@ from forebay.gateway.rendering import document_body, document_with_text, kb_body
 from forebay.gateway.routes import Parameter
 from forebay.gateway.uploads import read_upload, wait_for
 from forebay.kernel.documents import CommitReceipt
-from forebay.kernel.errors import InvalidRequest, NotFound
+from forebay.kernel.errors import InvalidRequest
 from forebay.wire.knowledge import ChangeAnswer, DocumentList, KbList
 
 MAX_PAGE = 1000
@@ -38,12 +38,7 @@ class KnowledgeRoutes:
     async def kb(self, x: Exchange) -> None:
         """Answer GET /v1/kb/{kb}."""
         name = await self._kb(x)
-        try:
-            info = await self._knowledge.kb(name)
-        except NotFound:
-            # Dropped a moment ago.
-            raise no_such_model(PREFIX + name) from None
-        await x.reply_json(kb_body(info))
+        await x.reply_json(kb_body(await self._knowledge.kb(name)))
 
     async def documents(self, x: Exchange) -> None:
         """Answer GET /v1/kb/{kb}/documents."""

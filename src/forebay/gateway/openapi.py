@@ -141,12 +141,16 @@ def _good(spec: RouteSpec, named: dict[Any, dict[str, Any]]) -> dict[str, Any]:
     if spec.reply_text is not None:
         content[spec.reply_text] = {"schema": {"type": "string"}}
     if spec.streams:
-        content["text/event-stream"] = {
-            "schema": {"type": "string"},
-            "x-event-schema": {"anyOf": [named[ChatChunk], named[StreamError]]},
-        }
+        content["text/event-stream"] = {"schema": _event(named)}
     headers = {name: {"$ref": f"#/components/headers/{name}"} for name in _HEADERS}
     return {"description": spec.summary, "headers": headers, "content": content}
+
+
+def _event(named: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    """Each event of a stream; the last one's data is ``[DONE]`` when all went well."""
+    # Not contentSchema: the last event's data is no JSON.
+    data = {"type": "string", "x-json-schema": {"anyOf": [named[ChatChunk], named[StreamError]]}}
+    return {"type": "object", "properties": {"data": data}, "required": ["data"]}
 
 
 def _phrase(status: int) -> str:

@@ -151,6 +151,8 @@ class FakeAnswering:
         self.contexts.append(ctx)
         if not request.query.strip():
             raise InvalidRequest("the query is empty.", param="query")
+        if request.kb not in self.knowledge.stored:
+            raise NotFound(f"there is no knowledge base {request.kb!r}.", param="kb")
         with ctx.stage("retrieval"):
             hits = self._hits(ctx, request)
         ctx.rung, ctx.kb_version = "bm25", self.knowledge.versions[request.kb]

@@ -31,14 +31,23 @@ def made(*kbs: str, default: str = "") -> tuple[KbDirectory, Counting, VirtualCl
     return KbDirectory(knowledge, clock, default), knowledge, clock
 
 
-async def test_names_are_remembered_for_a_second() -> None:
+async def test_a_name_once_seen_costs_no_look_up() -> None:
     directory, knowledge, clock = made("handbook")
     for _ in range(5):
         assert await directory.kb(ALL, "handbook") == "handbook"
+        clock.advance(10)
+    assert knowledge.calls == 1
+
+
+async def test_the_only_kb_is_looked_up_each_second() -> None:
+    directory, knowledge, clock = made("handbook")
+    for _ in range(3):
+        assert await directory.default(ALL, "gpt-9") == "handbook"
     assert knowledge.calls == 1
     clock.advance(1.1)
-    await directory.kb(ALL, "handbook")
-    assert knowledge.calls == 2
+    knowledge.add("second", "x", "x")
+    with pytest.raises(ModelNotFound):
+        await directory.default(ALL, "gpt-9")
 
 
 async def test_a_new_kb_is_found_at_once() -> None:

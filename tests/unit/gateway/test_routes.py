@@ -469,3 +469,21 @@ async def test_requests_in_flight_are_shown() -> None:
     value = world.metrics.registry.get_sample_value
     assert value("forebay_requests_in_flight") == 0
     assert value("forebay_requests_in_flight_limit") == 1024
+
+
+async def test_a_kb_that_was_dropped_a_moment_ago_is_like_any_that_is_not_there() -> None:
+    world = World()
+    async with client(world, x_request_id="same") as http:
+        assert (await http.get("/v1/kb/secret")).status_code == 200
+        del world.knowledge.stored["secret"]
+        ask = ASK | {"model": "forebay/secret"}
+        responses = [
+            await http.post(CHAT, json=ask),
+            await http.post(CHAT, json=ask | {"stream": True}),
+            await http.post("/v1/search", json={"query": "x", "kb": "secret"}),
+            await http.get("/v1/kb/secret"),
+        ]
+        absent = await http.get("/v1/kb/nonesuch")
+    for response in responses:
+        assert response.status_code == 404
+        assert response.text.replace("secret", "nonesuch") == absent.text
