@@ -17,6 +17,7 @@ score relative to the best, the penalty of a heading. Tuned on the first half of
 questions for how often the quotation holds the answer (``benchmarks/extractive``)."""
 _MORE = 0.62
 _GAIN = 0.08
+_UNSURE = 0.34
 _SAME_WORDS = 0.8
 
 
@@ -46,6 +47,8 @@ def choose(
     worth.sort(key=lambda pair: (-pair[0], pair[1].passage, pair[1].position))
     best_worth, best = worth[0]
     chosen = [best]
+    # Where the best unit shares few words with the question, the words around it decide little.
+    unsure = _share(best, terms, total) < _UNSURE
     covered = list(best.own)
     room = max_characters - len(best.unit.text)
     for value, one in worth[1:]:
@@ -56,7 +59,7 @@ def choose(
             for term, own, had in zip(terms, one.own, covered, strict=True)
         )
         size = len(one.unit.text)
-        if gain < _GAIN * total or size > room or _repeats(one, chosen):
+        if (gain < _GAIN * total and not unsure) or size > room or _repeats(one, chosen):
             continue
         chosen.append(one)
         room -= size
@@ -81,9 +84,12 @@ def lead_of(units: Sequence[Scored], *, max_characters: int) -> list[Scored]:
 def _worth(
     one: Scored, rank: float, terms: Sequence[Term], total: float, asked: AnswerKind
 ) -> float:
-    own = sum(term.weight * held for term, held in zip(terms, one.own, strict=True)) / total
-    worth = one.fit + _OWN * own + _RANK * rank + asked.bonus(one.unit)
+    worth = one.fit + _OWN * _share(one, terms, total) + _RANK * rank + asked.bonus(one.unit)
     return worth - _HEADING if one.unit.kind == "heading" else worth
+
+
+def _share(one: Scored, terms: Sequence[Term], total: float) -> float:
+    return sum(term.weight * held for term, held in zip(terms, one.own, strict=True)) / total
 
 
 def _repeats(one: Scored, chosen: Sequence[Scored]) -> bool:

@@ -71,6 +71,9 @@ _HAN_STOP = frozenset(
     "關於 從 將 為 為了 這 這個 這些 個 一個 一種 種 時 時候 後 裡 裏 讓 給 應該 應 會 還 沒有 "
     "沒 於 由於 稱為 稱 間 們".split()
 )
+# Alone they say nothing; beside another character they may be half of a word ("年假").
+_HAN_SOFT = "年月日第次位名种上下中内外前后间时个"
+_SOFT_ONLY = re.compile(f"[{_HAN_SOFT}]*")
 _HAN_COMMON = frozenset(
     "时间 地方 问题 方法 情况 工作 使用 进行 主要 重要 部分 开始 之后 之前 成为 发生 包括 属于 "
     "认为 知道 名字 公司 国家 城市 世界 人们 第一 今天 现在 目前 怎样 原因 作用 影响 期间 方面 "
@@ -193,7 +196,7 @@ def _add_word(terms: dict[str, Term], word: str, *, first: bool) -> None:
 def _add_han(terms: dict[str, Term], run: str) -> None:
     loose = ""
     for word in [*rjieba.cut(run, False), ""]:
-        if len(word) == 1 and word not in _HAN_STOP:
+        if len(word) == 1 and (word not in _HAN_STOP or word in _HAN_SOFT):
             # Characters no dictionary word holds: together they are a name, or another script form.
             loose += word
             continue
@@ -205,7 +208,8 @@ def _add_han(terms: dict[str, Term], run: str) -> None:
 
 
 def _add_loose(terms: dict[str, Term], loose: str) -> None:
-    if len(loose) == 1:
+    loose = loose.strip(_HAN_SOFT) if _SOFT_ONLY.fullmatch(loose) else loose
+    if len(loose) == 1 and loose not in _HAN_SOFT:
         terms.setdefault(loose, Term(loose, SINGLE_HAN_WEIGHT, han=True))
     for at in range(len(loose) - 1):
         pair = loose[at : at + 2]
