@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -281,6 +282,10 @@ def _text(path: Path | None) -> str | None:
 
 def main() -> None:
     """Run the command line: 0 done, 1 the work failed, 2 wrong use."""
+    for stream in (sys.stdout, sys.stderr):
+        # In a locale that lacks a character, an escape is better than no answer.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     output = Output(as_json="--json" in sys.argv[1:])
     try:
         app()

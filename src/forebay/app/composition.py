@@ -7,6 +7,7 @@ import secrets
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,7 +26,7 @@ from forebay.gateway.parts import GatewayParts, Readiness, always_ready
 from forebay.gateway.settings import ServerSettings
 from forebay.generation.opening import open_generator
 from forebay.ingest import EstimatedTokenCounter
-from forebay.kernel.stages import GenerationRequest
+from forebay.kernel.stages import GenerationRequest, TokenCounter
 from forebay.pipeline.answer import AnswerParts, AnswerPipeline
 from forebay.pipeline.knowledge import KnowledgeService
 from forebay.pipeline.messages import Citation
@@ -149,8 +150,13 @@ def _parts(
         embedder=embedder,
         reranker=None if embedder is None else SimilarityReranker(embedder, SimilaritySettings()),
         readiness=readiness,
+        count_tokens=partial(_count, EstimatedTokenCounter()),
         version=__version__,
     )
+
+
+def _count(counter: TokenCounter, texts: Sequence[str]) -> int:
+    return sum(counter.count(text) for text in texts)
 
 
 def _server_settings(settings: Settings) -> ServerSettings:

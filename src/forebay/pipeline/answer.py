@@ -89,8 +89,9 @@ class AnswerPipeline:
                 kb=request.kb, query=question, top_k=request.top_k, filter=request.filter
             ),
         )
-        with ctx.stage("prompt"):
+        with ctx.stage("prompt") as record:
             prompt = await self._prompt(request, found)
+            record.attributes["language"] = prompt.language
         writer = self._parts.cite(prompt)
         finished: Finished | None = None
         with ctx.stage("generation") as record:
@@ -133,8 +134,11 @@ class AnswerPipeline:
         return await asyncio.to_thread(build, request.messages, found.hits, request.sampling)
 
     async def _retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
-        with ctx.stage("retrieval"):
+        with ctx.stage("retrieval") as record:
             found = await self._parts.retriever.retrieve(ctx, request)
+            record.attributes["query_length"] = len(request.query)
+            record.attributes["top_k"] = request.top_k
+            record.attributes["hits"] = len(found.hits)
         ctx.kb_version = found.kb_version
         ctx.rung = found.rung
         return found
