@@ -31,7 +31,7 @@ class ExtractiveSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
             description="Standard deviation of unrelated cosines under the embedder in use.",
             gt=0.0,
         ),
-    ] = 0.03
+    ] = 0.085
     cached_passages: Annotated[
         int, Meta(description="Analysed passages kept in memory.", ge=16)
     ] = 2048

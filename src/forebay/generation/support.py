@@ -22,8 +22,6 @@ _HEAD = 0.5
 _PASSAGE = 0.3
 """What a term is worth for a sentence when it stands beside it, in a heading, or further off."""
 
-E5_COSINE_DEVIATION = 0.03
-"""Standard deviation of the cosine of unrelated passages under the default embedder."""
 
 
 class Weights(msgspec.Struct, frozen=True):
@@ -89,9 +87,7 @@ class SupportModel(msgspec.Struct, frozen=True):
     def score(self, features: Features) -> float:
         """Log-odds that the passages support an answer; 0 is the fitted threshold."""
         lead = features.cosine_lead
-        if features.crossing:
-            if lead is None:
-                return -math.inf
+        if features.crossing and lead is not None:
             weights = self.crossing
         elif lead is None:
             weights = self.words_share if features.share > 0.0 else self.words

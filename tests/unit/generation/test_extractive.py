@@ -1,0 +1,227 @@
+"""Quotations: which sentences, how written, and when there is no answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.generation import ExtractiveGenerator, ExtractiveSettings
+from forebay.kernel.documents import Hit
+from forebay.kernel.stages import GenerationRequest, Sampling
+from forebay.testing.embedding import WordCounter
+from forebay.testing.generation import generation_request, passage
+from forebay.testing.generator_suite import collect
+
+EXPENSES = (
+    "Travel expenses are refunded. Hand in claims within 20 days of returning from the journey. "
+    "Later than 60 days nothing is paid."
+)
+CANTEEN = "The canteen opens at noon. Vegetarian dishes are served daily."
+LEAVE = "年假须提前申请。工龄满五年的员工每年享有十五天带薪年假。病假须提交医院证明。"
+
+
+def asked(
+    question: str, *texts: str | Hit, language: str = "en", score: float = 0.6
+) -> GenerationRequest:
+    hits = [
+        one if isinstance(one, Hit) else passage(one, number=number, score=score)
+        for number, one in enumerate(texts, 1)
+    ]
+    return GenerationRequest(
+        question=question,
+        language=language,
+        messages=(),
+        passages=tuple(hits),
+        sampling=Sampling(),
+        max_output_tokens=500,
+        prompt_tokens=1,
+    )
+
+
+def answer(request: GenerationRequest, **settings: float) -> tuple[str, bool]:
+    chosen = ExtractiveSettings(**settings)  # type: ignore[arg-type]
+    draft = ExtractiveGenerator(WordCounter(), chosen).draft(request)
+    return "".join(draft.pieces), draft.refused
+
+
+def test_the_sentence_that_answers_is_quoted_and_cited() -> None:
+    question = "Within how many days must travel claims be handed in?"
+    text, refused = answer(asked(question, CANTEEN, EXPENSES))
+    assert not refused
+    assert text.startswith("According to the documents:")
+    assert "Hand in claims within 20 days of returning from the journey. [2]" in text
+    assert "canteen" not in text
+
+
+def test_the_frame_is_in_the_question_s_language_and_the_quote_in_its_own() -> None:
+    text, refused = answer(asked("工龄满五年的员工每年有几天年假？", LEAVE, language="zh"))
+    assert not refused
+    assert text.startswith("根据文档：")
+    assert "工龄满五年的员工每年享有十五天带薪年假。 [1]" in text
+    text, _ = answer(
+        asked(
+            "FB-2041 VPN gateway 怎么配置？",
+            "The FB-2041 VPN gateway is set in the panel.",
+            language="zh",
+        )
+    )
+    assert text.startswith("根据文档：")
+    assert "The FB-2041 VPN gateway is set in the panel. [1]" in text
+
+
+@pytest.mark.parametrize(
+    ("question", "language", "begins"),
+    [
+        ("Who won the football match last night?", "en", "I could not find"),
+        ("What is the capital of Mongolia?", "en", "I could not find"),
+        ("昨天的足球比赛谁赢了？", "zh", "在现有文档中没有找到"),
+        ("红烧肉怎么做才好吃？", "zh", "在现有文档中没有找到"),
+        ("what is it?", "en", "I could not find"),
+        ("", "en", "I could not find"),
+        ("？？", "zh", "在现有文档中没有找到"),
+    ],
+)
+def test_what_nothing_supports_is_refused(question: str, language: str, begins: str) -> None:
+    request = asked(question, EXPENSES, LEAVE, language=language, score=0.1)
+    text, refused = answer(request)
+    assert refused
+    assert text.startswith(begins)
+    assert "[" not in text
+
+
+@pytest.mark.parametrize(
+    ("question", "language", "word"),
+    [
+        ("Hello!", "en", "Hello"),
+        ("thanks", "en", "Hello"),
+        ("你好", "zh", "您好"),
+        ("谢谢！", "zh", "您好"),
+    ],
+)
+def test_small_talk_gets_a_short_word(question: str, language: str, word: str) -> None:
+    text, refused = answer(asked(question, EXPENSES, language=language))
+    assert refused
+    assert text.startswith(word)
+
+
+def test_a_greeting_before_a_question_is_no_small_talk() -> None:
+    question = "Hello, within how many days must travel claims be handed in?"
+    assert not answer(asked(question, EXPENSES))[1]
+
+
+def test_no_passages() -> None:
+    assert answer(asked("How many days?"))[1]
+
+
+def test_strictness_refuses_more() -> None:
+    request = asked("Within how many days must travel claims be handed in?", EXPENSES)
+    assert not answer(request)[1]
+    assert answer(request, strictness=50.0)[1]
+
+
+def test_table_rows_are_quoted_with_their_header() -> None:
+    table = "Model | Name | Price (CNY)\nFB-2041 | governor | 38600\nFB-2014 | sensor | 1460"
+    text, _ = answer(asked("What is the price of the FB-2014 sensor?", table))
+    assert "> Model: FB-2014; Name: sensor; Price (CNY): 1460 [1]" in text
+    assert "38600" not in text
+    table = "| 型号 | 单价(元) |\n|---|---|\n| FB-2041 | 38600 |\n| FB-2014 | 1460 |"
+    text, _ = answer(asked("FB-2014单价是多少钱？", table, language="zh"))
+    assert "> 型号：FB-2014；单价(元)：1460 [1]" in text
+
+
+def test_a_repeated_header_comes_from_the_chunk_s_context() -> None:
+    hit = passage("FB-2014 | sensor | 1460\nFB-2041 | governor | 38600")
+    chunk = hit.chunk.__class__(
+        **{name: getattr(hit.chunk, name) for name in hit.chunk.__struct_fields__}
+        | {"context": "Model | Name | Price (CNY)"}
+    )
+    text, _ = answer(asked("What is the price of the FB-2014 sensor?", Hit(chunk, 0.6, 20.0)))
+    assert "Model: FB-2014; Name: sensor; Price (CNY): 1460" in text
+
+
+def test_list_items_come_with_their_lead_in() -> None:
+    listed = "For a parental leave application attach:\n\n- the birth certificate\n- a bank form"
+    text, _ = answer(asked("What birth certificate for parental leave application?", listed))
+    assert "> For a parental leave application attach: the birth certificate [1]" in text
+
+
+def test_the_answer_below_a_question_is_quoted() -> None:
+    faq = "如何恢复出厂设置？\n\n按住复位键12秒。\n\n面板黄灯闪烁表示什么？\n\n正在使用备用电源。"
+    text, _ = answer(asked("面板黄灯闪烁表示什么？", faq, language="zh"))
+    assert "正在使用备用电源。 [1]" in text
+    assert "复位键" not in text
+
+
+def test_code_is_quoted_as_code() -> None:
+    text, _ = answer(
+        asked(
+            "Which deployctl freeze command?",
+            "Freeze deployments:\n\n```\ndeployctl freeze --all x[1]\n```\n",
+        )
+    )
+    assert "```\ndeployctl freeze --all x[1]\n```\n[1]" in text
+
+
+def test_a_source_s_own_footnotes_are_no_citations() -> None:
+    text, _ = answer(asked("When was the dam built?", "The dam was built in 1923.[12] It is old."))
+    assert "The dam was built in 1923.\\[12\\]" in text
+
+
+def test_the_same_sentence_from_overlapping_chunks_is_quoted_once() -> None:
+    sentence = "Hand in claims within 20 days of returning from the journey."
+    question = "Within how many days must travel claims be handed in?"
+    text, _ = answer(asked(question, EXPENSES, f"{sentence} Keep the receipts.", sentence))
+    assert text.count("within 20 days") == 1
+
+
+def test_quotes_stay_in_bounds() -> None:
+    long = " ".join(f"The alarm number {n} of the turbine hall rings at noon." for n in range(200))
+    text, _ = answer(asked("When does the alarm of the turbine hall ring?", long))
+    assert text.count("> ") <= 3
+    endless = "turbine hall alarm " * 5000
+    text, _ = answer(asked("When does the turbine hall alarm ring?", endless))
+    assert len(text) < 1200
+
+
+async def test_stop_and_token_bound() -> None:
+    generator = ExtractiveGenerator(WordCounter())
+    question = "Within how many days must travel claims be handed in?"
+    request = generation_request(
+        question, [EXPENSES], sampling=Sampling(stop=("20",)), max_output_tokens=100
+    )
+    text, finished = await collect(generator, request)
+    assert text.endswith("within ")
+    assert finished.reason == "stop"
+    request = generation_request(question, [EXPENSES], max_output_tokens=6)
+    text, finished = await collect(generator, request)
+    assert finished.reason == "length"
+    assert finished.completion_tokens <= 6
+
+
+def test_analysed_passages_are_bounded() -> None:
+    generator = ExtractiveGenerator(WordCounter(), ExtractiveSettings(cached_passages=16))
+    for number in range(100):
+        generator.draft(asked("turbine hall", f"The turbine hall number {number}."))
+    assert generator.statistics()["entries"] == 16
+
+
+def test_hostile_questions_and_passages_take_no_time() -> None:
+    hostile = ["[" * 5000, "a." * 5000, "| " * 5000, "？" * 5000, "`" * 5000, "年" * 5000, "\ud800"]
+    for question in hostile:
+        for text in hostile:
+            answer(asked(question, text))
+
+
+def test_a_chinese_question_on_english_passages_goes_by_meaning() -> None:
+    texts = [EXPENSES, CANTEEN, "Boilers.", "Turbines.", "Roads."]
+    near = [0.75, 0.3, 0.25, 0.25, 0.25]
+    flat = [0.3, 0.3, 0.3, 0.3, 0.3]
+    for cosines, refused in ((near, False), (flat, True)):
+        hits = [
+            Hit(passage(text, number=n).chunk, score=cosine * 0.7, cosine=cosine)
+            for n, (text, cosine) in enumerate(zip(texts, cosines, strict=True), 1)
+        ]
+        text, said_no = answer(asked("报销单须在多少天内交？", *hits, language="zh"))
+        assert said_no is refused
+        if not refused:
+            assert "[1]" in text
+            assert text.startswith("根据文档：")
