@@ -26,8 +26,10 @@ class Output:
         return self._errors.is_terminal and not self.as_json
 
     def result(self, value: Any) -> None:
-        """Print a value as JSON."""
-        sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+        """Print a value as JSON, which is UTF-8 in every locale."""
+        sys.stdout.flush()
+        sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+        sys.stdout.buffer.flush()
 
     def line(self, text: str = "") -> None:
         """Print a line for people; nothing in JSON mode."""

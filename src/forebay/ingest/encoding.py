@@ -26,6 +26,10 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 # Names that promise a subset of what the files really hold (WHATWG Encoding Standard's labels).
+# Python's own transports of text, which no document is written in.
+_NOT_CHARSETS = frozenset(
+    {"idna", "punycode", "unicode-escape", "raw-unicode-escape", "unicode_internal", "undefined"}
+)
 _SUPERSETS = {
     "gb2312": "gb18030",
     "gbk": "gb18030",
@@ -253,8 +257,10 @@ def _codec(declared: str) -> str | None:
     """The Python name of a declared charset that decodes to text, its superset where one is."""
     try:
         name = codecs.lookup(declared.strip()).name
-        b"".decode(name)
+        b"a".decode(name)
     except (LookupError, ValueError):
+        return None
+    if name in _NOT_CHARSETS:
         return None
     return _SUPERSETS.get(name, name)
 

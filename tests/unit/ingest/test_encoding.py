@@ -127,3 +127,13 @@ def test_no_bytes_ever_yield_marks_or_controls(data: bytes) -> None:
     assert "\ufffd" not in text
     assert not any(ord(char) < 32 and char not in "\n\t" for char in text)
     text.encode("utf-8")
+
+
+@pytest.mark.parametrize("declared", ["hex", "rot13", "zip", "undefined", "punycode", "idna"])
+@pytest.mark.parametrize("where", ["envelope", "document"])
+def test_a_declared_codec_that_is_no_charset_counts_for_nothing(declared: str, where: str) -> None:
+    text = "a-b \\u0041 41 caf\u00e9 \u6c34\u4f4d"
+    if where == "document":
+        text = f'<meta charset="{declared}">' + text
+    charset = declared if where == "envelope" else None
+    assert decode(text.encode(), IngestLimits(), charset=charset).text == text
