@@ -31,20 +31,22 @@ MODEL = "extractive"
 
 # Fitted by benchmarks/extractive/measure.py; see the paragraph there.
 SUPPORT = SupportModel(
-    words=Weights(constant=-10.42, window=7.74, found=6.65, names_missing=-1.04),
-    words_share=Weights(constant=-11.82, window=6.02, found=6.41, names_missing=-0.90, share=9.72),
+    words=Weights(constant=-10.29, window=7.38, found=6.68, names_missing=-1.08),
+    words_share=Weights(constant=-11.67, window=5.55, found=6.45, names_missing=-0.98, share=9.88),
     vectors=Weights(
-        constant=-11.16, window=6.88, found=6.08, names_missing=-1.09, cosine_lead=1.84
+        constant=-11.67, window=5.99, found=6.34, names_missing=-0.95, cosine_lead=1.60
     ),
     vectors_share=Weights(
-        constant=-14.11,
-        window=5.51,
-        found=4.83,
-        names_missing=-0.94,
-        share=18.47,
-        cosine_lead=0.83,
+        constant=-13.63,
+        window=4.94,
+        found=4.58,
+        names_missing=-0.81,
+        share=21.01,
+        cosine_lead=0.55,
     ),
-    crossing=Weights(constant=-4.5, found=3.19, share=13.05, cosine_lead=1.49),
+    # The lead adds nothing to the share there, so it decides only where scores are no shares.
+    crossing=Weights(constant=-7.76, found=2.69, share=25.62),
+    crossing_lead=Weights(constant=-2.44, found=2.80, cosine_lead=2.63),
 )
 
 _BRACKETED_NUMBER = re.compile(r"\[(\s*\d[\d\s,，]*)\]")

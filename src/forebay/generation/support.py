@@ -23,7 +23,6 @@ _PASSAGE = 0.3
 """What a term is worth for a sentence when it stands beside it, in a heading, or further off."""
 
 
-
 class Weights(msgspec.Struct, frozen=True):
     """One fitted logistic model; an absent feature has coefficient 0."""
 
@@ -83,12 +82,13 @@ class SupportModel(msgspec.Struct, frozen=True):
     vectors: Weights
     vectors_share: Weights
     crossing: Weights
+    crossing_lead: Weights
 
     def score(self, features: Features) -> float:
         """Log-odds that the passages support an answer; 0 is the fitted threshold."""
         lead = features.cosine_lead
         if features.crossing and lead is not None:
-            weights = self.crossing
+            weights = self.crossing if features.share > 0.0 else self.crossing_lead
         elif lead is None:
             weights = self.words_share if features.share > 0.0 else self.words
         else:
