@@ -14,6 +14,7 @@ import asyncio
 import sys
 import tempfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,22 +23,25 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from quality import PAIRS, SPEC, embed_sets, lines, read, score
+from quality import PAIRS, SPEC, embed_sets, fill, lines, load_vectors, read, score
 
 from forebay.retrieval import FusionSettings, KbIndex
 from forebay.retrieval.fusion import (
+    Mask,
     QueryFeatures,
     compare_legs,
+    credit_foreign,
     fuse,
     meaning_score,
     word_features,
     words_score,
     words_weight,
 )
+from forebay.retrieval.languages import foreign_mask
 from forebay.testing.index_feed import MemoryIndexFeed
 
 SEED = 1
-CANDIDATES = 50
+CANDIDATES = 30
 Floats = npt.NDArray[np.float64]
 
 
@@ -47,23 +51,19 @@ class Candidates(msgspec.Struct, frozen=True):
     features: QueryFeatures
     words: Floats
     meaning: Floats
+    foreign: Mask
     names: list[str]
     relevant: set[str]
 
 
-def candidates(data: Path, cache: Path, corpus: str, questions: str) -> list[Candidates]:
+def candidates(data: Path, cache: Path, corpora: Sequence[str], questions: str) -> list[Candidates]:
     """Run both legs once for the tuning half of the questions."""
-    chosen = read(data, corpus, questions)
-    asked = np.load(cache / f"{questions}.queries.npy")
+    chosen = read(data, corpora, questions)
+    asked = load_vectors(data, cache, questions, "queries")
     place = {q["_id"]: i for i, q in enumerate(lines(data / questions / "queries.jsonl"))}
     record = MemoryIndexFeed(SPEC.dimensions)
-    names: dict[int, str] = {}
-    for document in chosen.documents:
-        [chunk_id] = record.add(
-            document["text"], document=document["_id"], title=document.get("title", "")
-        )
-        names[chunk_id] = document["_id"]
-    record.embed(dict(zip(names, np.load(cache / f"{corpus}.corpus.npy"), strict=True)))
+    vectors = np.concatenate([load_vectors(data, cache, name, "corpus") for name in corpora])
+    names = fill(record, chosen, vectors)
     made = []
     with tempfile.TemporaryDirectory() as folder:
         index = KbIndex.open(
@@ -89,6 +89,7 @@ def candidates(data: Path, cache: Path, corpus: str, questions: str) -> list[Can
                     compare_legs(features, words.ids, nearest),
                     words_score(bm25, parsed.ideal),
                     meaning_score(cosine, background),
+                    foreign_mask(snapshot.lexical, query["text"], ids),
                     [names[i] for i in ids.tolist()],
                     chosen.relevant[query["_id"]],
                 )
@@ -101,8 +102,13 @@ def quality(questions: list[Candidates], settings: FusionSettings | float) -> Fl
     """Return mean recall@10 and MRR@10, under settings or one fixed weight."""
     found = []
     for each in questions:
-        weight = settings if isinstance(settings, float) else words_weight(each.features, settings)
-        order = np.argsort(-fuse(each.words, each.meaning, weight), kind="stable")[:10]
+        words = each.words
+        if isinstance(settings, float):
+            weight = settings
+        else:
+            weight = words_weight(each.features, settings)
+            words = credit_foreign(words, each.meaning, each.foreign, settings.foreign_words)
+        order = np.argsort(-fuse(words, each.meaning, weight), kind="stable")[:10]
         found.append(score([each.names[i] for i in order], each.relevant))
     means: Floats = np.asarray(found).mean(axis=0)
     return means
@@ -124,8 +130,8 @@ def main() -> None:
     data = arguments.data / "retrieval"
     asyncio.run(embed_sets(data, arguments.cache))
     sets = []
-    for questions, corpus in PAIRS:
-        made = candidates(data, arguments.cache, corpus, questions)
+    for questions, corpora in PAIRS:
+        made = candidates(data, arguments.cache, corpora, questions)
         sets.append((made, np.maximum(quality(made, 1.0), quality(made, 0.0))))
     chance = np.random.default_rng(SEED)
     best = FusionSettings()

@@ -4,7 +4,9 @@ Each leg's score is first put on a scale of its own meaning: BM25 as the share o
 holding every query term without end would score, cosine as its way from this query's background
 to identity. Then score = w * words + (1 - w) * meaning. ``w`` is one number per query, so the
 fused score is monotone in each leg. It vanishes where words cannot decide (terms the index does
-not know: a Chinese question on English documents) and is lower where the legs agree.
+not know: a Chinese question on English documents) and is lower where the legs agree. A chunk in
+another language than the query cannot hold its words, so their absence is no evidence: it is
+credited with the words that a chunk of the query's language and its meaning would hold.
 Equal-weight rank fusion halves accuracy on paraphrases, and no single weight suits every corpus.
 """
 
@@ -20,6 +22,7 @@ from msgspec import Meta
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 _COMPARED = 10
 _WEIGHT_MIN = 0.05
@@ -30,24 +33,32 @@ class FusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ceiling: Annotated[
         float, Meta(description="Weight of words when the legs go their own ways.", ge=0.0, le=1.0)
-    ] = 0.7
+    ] = 0.65
     known_middle: Annotated[
         float,
         Meta(description="Share of the query's worth the index must know for half the weight."),
-    ] = 0.45
+    ] = 0.4
     known_slope: Annotated[
         float, Meta(description="How sharply the weight follows that share.", ge=0.0)
-    ] = 10.0
+    ] = 6.0
     overlap: Annotated[
         float,
         Meta(description="Weight taken off words per share of hits in common over overlap_from."),
     ] = 0.5
     overlap_from: Annotated[
         float, Meta(description="Share of hits in common that is ordinary.", ge=0.0, le=1.0)
-    ] = 0.4
+    ] = 0.5
     agreement: Annotated[
         float, Meta(description="Weight taken off words when both legs have the same best hit.")
     ] = 0.2
+    foreign_words: Annotated[
+        float,
+        Meta(
+            description="Words credited per meaning to a chunk in another language than the query.",
+            ge=0.0,
+            le=2.0,
+        ),
+    ] = 1.0
 
 
 class QueryFeatures(msgspec.Struct, frozen=True):
@@ -133,3 +144,12 @@ def fuse(words: Floats, meaning: Floats, weight: float) -> Floats:
         top = max(float(words.max()), 1e-9)
         meaning = np.where(missing, best * words / top, meaning)
     return weight * words + (1.0 - weight) * meaning
+
+
+def credit_foreign(words: Floats, meaning: Floats, foreign: Mask, per_meaning: float) -> Floats:
+    """Return word scores, at least ``per_meaning`` times its meaning for each foreign chunk.
+
+    Chunks without a vector (NaN) keep their words.
+    """
+    earned = per_meaning * np.clip(np.nan_to_num(meaning), 0.0, 1.0)
+    return np.where(foreign, np.maximum(words, np.minimum(earned, 1.0)), words)

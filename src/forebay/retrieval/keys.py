@@ -22,7 +22,7 @@ def row_keys(row: ChunkRow) -> list[str]:
         _key("document_id", row.document_id),
         _key("source", row.source),
         _key("title", row.title),
-        _key("language", row.language),
+        language_key(row.language),
     ]
     keys += [_key("tags", tag) for tag in row.tags]
     keys += [_metadata_key(name, value) for name, value in row.metadata.items()]
@@ -33,6 +33,11 @@ def row_keys(row: ChunkRow) -> list[str]:
 def group_key(group: str) -> str:
     """Return the key of one access group."""
     return _bounded(f"g:{group}")
+
+
+def language_key(language: str) -> str:
+    """Return the key of a document's language."""
+    return _key("language", language)
 
 
 def rights_keys(groups: frozenset[str] | None) -> tuple[str, ...] | None:

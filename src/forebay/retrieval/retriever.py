@@ -26,6 +26,7 @@ from forebay.retrieval.fusion import (
     QueryFeatures,
     compare_legs,
     confidence,
+    credit_foreign,
     fuse,
     meaning_score,
     word_features,
@@ -34,6 +35,7 @@ from forebay.retrieval.fusion import (
 )
 from forebay.retrieval.index import KbIndex, Snapshot
 from forebay.retrieval.keys import filter_keys, passes
+from forebay.retrieval.languages import foreign_mask
 from forebay.retrieval.lexical_search import Demands, LexicalHits, LexicalQuery
 from forebay.retrieval.segments import Floats32, Ids, decode
 from forebay.retrieval.settings import RetrievalSettings
@@ -226,7 +228,9 @@ class HybridRetriever:
         else:
             compared = compare_legs(features, words.ids, vector.best)
             weight = words_weight(compared, self._settings.fusion)
-            ranked = _fuse(search.snapshot, query, words, vector, weight)
+            ranked = _fuse(
+                search, query, words, vector, weight, self._settings.fusion.foreign_words
+            )
         return _fetch(search, ranked)
 
 
@@ -248,20 +252,23 @@ def _search_vectors(search: _Search, query: Floats32, words: LexicalHits, limit:
 
 
 def _fuse(
-    snapshot: Snapshot,
+    search: _Search,
     query: LexicalQuery,
     words: LexicalHits,
     vector: _VectorLeg,
     weight: float,
+    foreign_words: float,
 ) -> _Ranked:
-    ids = vector.ids
+    ids, lexical = vector.ids, search.snapshot.lexical
     bm25 = np.zeros(len(ids))
     bm25[np.searchsorted(ids, words.ids)] = words.scores
     only_vector = np.setdiff1d(ids, words.ids)
-    rest = snapshot.lexical.score(query, only_vector.tolist())
+    rest = lexical.score(query, only_vector.tolist())
     bm25[np.searchsorted(ids, rest.ids)] = rest.scores
     meaning = meaning_score(vector.cosine, vector.background)
-    scores = fuse(words_score(bm25, query.ideal), meaning, weight)
+    foreign = foreign_mask(lexical, search.request.query, ids)
+    held = credit_foreign(words_score(bm25, query.ideal), meaning, foreign, foreign_words)
+    scores = fuse(held, meaning, weight)
     order = np.lexsort((ids, -scores))
     return _Ranked(ids[order], scores[order], bm25[order], vector.cosine[order])
 

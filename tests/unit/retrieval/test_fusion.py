@@ -11,6 +11,7 @@ from forebay.retrieval.fusion import (
     QueryFeatures,
     compare_legs,
     confidence,
+    credit_foreign,
     fuse,
     meaning_score,
     word_features,
@@ -65,6 +66,27 @@ def test_a_chunk_without_a_vector_is_judged_by_its_words() -> None:
     assert scores[2] == scores[0]
     alone = fuse(np.asarray([0.8, 0.4]), np.asarray([np.nan, np.nan]), 0.5)
     assert alone[0] > alone[1]
+
+
+@given(UNIT, UNIT, UNIT, UNIT, UNIT, st.booleans())
+def test_credit_keeps_fusion_monotone_in_each_leg(
+    weight: float, words: float, more_words: float, meaning: float, more_meaning: float, far: bool
+) -> None:
+    low = np.asarray([min(words, more_words), max(words, more_words)])
+    high = np.asarray([min(meaning, more_meaning), max(meaning, more_meaning)])
+    credited = credit_foreign(low, high, np.asarray([far, far]), 1.0)
+    assert (credited >= low).all()
+    scores = fuse(credited, high, weight)
+    assert scores[0] <= scores[1] + 1e-12
+    assert scores.min() >= -1e-12 and scores.max() <= 1.0 + 1e-12
+
+
+def test_a_foreign_chunk_is_credited_with_words_it_cannot_hold() -> None:
+    words, meaning = np.asarray([0.4, 0.0, 0.0]), np.asarray([0.2, 0.5, np.nan])
+    credited = credit_foreign(words, meaning, np.asarray([False, True, True]), 1.0)
+    assert credited.tolist() == [0.4, 0.5, 0.0]
+    assert fuse(credited, meaning, 0.6).argmax() == 1
+    assert fuse(words, meaning, 0.6).argmax() == 0
 
 
 def test_scales() -> None:
