@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -64,6 +65,8 @@ def type_name(kind: Any) -> str:
     origin = get_origin(kind)
     if origin is Literal:
         return " | ".join(f'"{option}"' for option in get_args(kind))
+    if origin is UnionType or origin is Union:
+        return " or ".join(type_name(option) for option in get_args(kind)) + bounds
     if origin in (list, tuple):
         return f"list of {type_name(get_args(kind)[0])}{bounds}"
     if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -74,8 +77,13 @@ def type_name(kind: Any) -> str:
 
 def _bounds(meta: msgspec.Meta) -> str:
     marks = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
-    parts = [f"{mark} {getattr(meta, name):g}" for name, mark in marks if _set(meta, name)]
+    parts = [f"{mark} {_number(getattr(meta, name))}" for name, mark in marks if _set(meta, name)]
     return f" ({', '.join(parts)})" if parts else ""
+
+
+def _number(value: float) -> str:
+    """Whole numbers in full: a bound in bytes is not read as 1.04858e+06."""
+    return str(int(value)) if float(value).is_integer() else f"{value:g}"
 
 
 def _set(meta: msgspec.Meta, name: str) -> bool:

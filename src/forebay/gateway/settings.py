@@ -87,7 +87,7 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         int, msgspec.Meta(ge=1024, description="Larger request bodies are refused with 413.")
     ] = 4 * 1024 * 1024
     max_upload_bytes: Annotated[
-        int, msgspec.Meta(ge=1024, description="The same bound for documents.")
+        int, msgspec.Meta(ge=1024, description="Larger uploaded documents are refused with 413.")
     ] = 4 * 1024 * 1024
     max_in_flight: Annotated[
         int, msgspec.Meta(ge=1, description="Requests at once; further ones get 503.")

@@ -29,7 +29,7 @@ class BackgroundEmbeddingSettings(msgspec.Struct, frozen=True):
         int, msgspec.Meta(ge=1, description="Chunks handed to the embedder at once.")
     ] = 8
     lanes: Annotated[
-        int, msgspec.Meta(ge=1, description="Batches under way at once, over all workers.")
+        int, msgspec.Meta(ge=1, description="Batches under way at once, for each knowledge base.")
     ] = 4
     max_retry_s: Annotated[
         float, msgspec.Meta(gt=0, description="Longest wait after failed batches; starts at 1 s.")

@@ -50,7 +50,7 @@ class FolderSettings(msgspec.Struct, frozen=True):
     ] = 4_000_000
     max_file_bytes: Annotated[
         int, msgspec.Meta(ge=1, description="Larger files are skipped with that reason.")
-    ] = 256 * 1024 * 1024
+    ] = 200_000_000
     batches_in_flight: Annotated[
         int, msgspec.Meta(ge=1, description="Batches of files under way at once.")
     ] = 3
