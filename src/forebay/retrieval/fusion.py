@@ -58,7 +58,7 @@ class FusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0.0,
             le=2.0,
         ),
-    ] = 1.0
+    ] = 0.6
 
 
 class QueryFeatures(msgspec.Struct, frozen=True):
