@@ -12,7 +12,6 @@ from forebay.pipeline.messages import Knowledge
 
 PREFIX = "forebay/"
 _FRESH_S = 1.0
-_RECHECK_S = 0.05
 
 
 class KbDirectory:
@@ -46,7 +45,7 @@ class KbDirectory:
     async def kb(self, principal: Principal, name: str) -> str:
         """Return ``name`` if it may be read; ``ModelNotFound`` says the same either way."""
         if not self._known(principal, name):
-            await self._refresh(_RECHECK_S)
+            await self._refresh(0.0)  # a kb made a moment ago is found by its maker
             if not self._known(principal, name):
                 raise no_such_model(PREFIX + name)
         return name
