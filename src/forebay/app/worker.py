@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import socket
 import sys
 
@@ -69,6 +70,8 @@ def _first_line() -> bytes:
 
 def main() -> None:
     """Serve on the inherited socket until told to stop."""
+    # A terminal sends SIGHUP to the whole group; reloads come from the parent.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     listener = socket.socket(fileno=int(sys.argv[1]))
     settings = msgspec.json.decode(_first_line(), type=Settings)
     start_logging(settings.telemetry)
