@@ -37,16 +37,16 @@ SUPPORT = SupportModel(
         constant=-11.67, window=5.99, found=6.34, names_missing=-0.95, cosine_lead=1.60
     ),
     vectors_share=Weights(
-        constant=-13.63,
-        window=4.94,
-        found=4.58,
-        names_missing=-0.81,
-        share=21.01,
-        cosine_lead=0.55,
+        constant=-11.25,
+        window=2.47,
+        found=3.30,
+        names_missing=-1.58,
+        share=22.76,
+        cosine_lead=0.88,
     ),
     # The lead adds nothing to the share there, so it decides only where scores are no shares.
-    crossing=Weights(constant=-7.76, found=2.69, share=25.62),
-    crossing_lead=Weights(constant=-2.44, found=2.80, cosine_lead=2.63),
+    crossing=Weights(constant=-7.65, found=2.56, share=25.23),
+    crossing_lead=Weights(constant=-2.43, found=2.53, cosine_lead=2.62),
 )
 
 _BRACKETED_NUMBER = re.compile(r"\[(\s*\d[\d\s,，]*)\]")
