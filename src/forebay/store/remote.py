@@ -321,20 +321,28 @@ async def _unless_gone(
         finally:
             watcher.cancel()
 
+    failed: BaseException | None = None
     try:
         async with asyncio.timeout(limit_s), asyncio.TaskGroup() as group:
             watcher = group.create_task(watch())
             worker = group.create_task(run())
-    except* _ClientGone:
-        raise ConnectionResetError from None
-    except* TimeoutError:
+    except TimeoutError:
         raise late from None
-    except* ForebayError as group_error:
-        raise _first(group_error) from None
+    except BaseExceptionGroup as errors:
+        # Not ``except*``: early 3.11 wraps what is raised inside it into a group again.
+        failed = _first(errors)
+        if not isinstance(failed, ForebayError | TimeoutError | _ClientGone):
+            raise  # a fault of the handler: its caller logs it whole
+    if isinstance(failed, _ClientGone):
+        raise ConnectionResetError
+    if isinstance(failed, TimeoutError):
+        raise late
+    if failed is not None:
+        raise failed
     return worker.result()
 
 
-def _first(group: BaseExceptionGroup[ForebayError]) -> BaseException:
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
