@@ -148,11 +148,20 @@ def _parts(
         clock=reading.clock,
         settings=_server_settings(settings),
         embedder=embedder,
-        reranker=None if embedder is None else SimilarityReranker(embedder, SimilaritySettings()),
+        reranker=None if embedder is None else SimilarityReranker(embedder, _similarity(settings)),
         readiness=readiness,
         count_tokens=partial(_count, EstimatedTokenCounter()),
         version=__version__,
     )
+
+
+def _similarity(settings: Settings) -> SimilaritySettings:
+    """Where this embedder's cosines begin to mean something: e5's own are crowded near 0.8."""
+    if settings.embedding.backend != "e5":
+        return SimilaritySettings(middle=0.5, width=0.08)
+    if settings.embedding.center_languages:
+        return SimilaritySettings()
+    return SimilaritySettings(middle=0.84, width=0.02)
 
 
 def _count(counter: TokenCounter, texts: Sequence[str]) -> int:

@@ -7,10 +7,11 @@ suggest the nearest name; every error names the key, where it came from and what
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -212,9 +213,20 @@ def build(configuration: Configuration, root: type[T]) -> T:
         if " - at `$" in message:
             message, _, tail = message.partition(" - at `$")
             key = tail.rstrip("`").lstrip(".")
+        message += _allowed(root, key)
         origin = _origin_of(configuration.origins, key)
         where = f"setting {key} ({origin})" if key else "the configuration"
         raise ConfigError(f"{where} is wrong: {message[0].lower()}{message[1:]}.") from error
+
+
+def _allowed(root: Any, key: str) -> str:
+    """The words a setting may have, where it is one of a few."""
+    kind = root
+    for part in re.sub(r"\[[^]]*\]", ".0", key).split("."):
+        kind = _item_type(kind) or _child_type(kind, part)
+    if get_origin(kind) is not Literal:
+        return ""
+    return "; one of " + ", ".join(f'"{option}"' for option in get_args(kind))
 
 
 def _origin_of(origins: Mapping[str, str], key: str) -> str:

@@ -21,17 +21,19 @@ _WORD = re.compile(r"[0-9a-z]+|[\u3400-\u9fff\uf900-\ufaff]+")
 
 
 class SimilaritySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How cosines become relevances.
+    """How cosines become relevances: a logistic curve around ``middle``.
 
-    e5 cosines are crowded near 0.8, so they are spread by a logistic curve around ``middle``.
+    The defaults fit the built-in embedder with its languages' means taken off: of XQuAD questions
+    in both languages the answering paragraph has .39 to .59 (5th to 75th percentile), and 99 % of
+    the others less than .42.
     """
 
     middle: Annotated[
         float, msgspec.Meta(ge=-1, le=1, description="Cosine that counts as relevance one half.")
-    ] = 0.84
+    ] = 0.4
     width: Annotated[
         float, msgspec.Meta(gt=0, description="Cosine distance over which relevance moves by e.")
-    ] = 0.02
+    ] = 0.05
     words_share: Annotated[
         float, msgspec.Meta(ge=0, le=1, description="Weight of word overlap beside the cosine.")
     ] = 0.3
