@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 from forebay.gateway.directory import PREFIX, KbDirectory, no_such_model
 from forebay.gateway.exchange import Exchange
 from forebay.gateway.parts import GatewayParts
 from forebay.gateway.rendering import document_body, document_with_text, kb_body
 from forebay.gateway.routes import Parameter
 from forebay.gateway.uploads import read_upload, wait_for
-from forebay.kernel.documents import CommitReceipt
-from forebay.kernel.errors import InvalidRequest
+from forebay.kernel.documents import CommitReceipt, KbInfo
+from forebay.kernel.errors import InvalidRequest, NotFound
 from forebay.wire.knowledge import ChangeAnswer, DocumentList, KbList
 
 MAX_PAGE = 1000
@@ -33,12 +36,24 @@ class KnowledgeRoutes:
     async def kbs(self, x: Exchange) -> None:
         """Answer GET /v1/kb."""
         infos = await self._directory.readable(x.principal)
+        groups = _counted(x)
+        if groups is not None:
+            infos = await self._counted_for(groups, infos)
         await x.reply_json(KbList(tuple(kb_body(info) for info in infos)))
+
+    async def _counted_for(
+        self, groups: frozenset[str], infos: Sequence[KbInfo]
+    ) -> tuple[KbInfo, ...]:
+        counted = []
+        for info in infos:
+            with suppress(NotFound):  # dropped since the list was read
+                counted.append(await self._knowledge.kb(info.name, groups))
+        return tuple(counted)
 
     async def kb(self, x: Exchange) -> None:
         """Answer GET /v1/kb/{kb}."""
         name = await self._kb(x)
-        await x.reply_json(kb_body(await self._knowledge.kb(name)))
+        await x.reply_json(kb_body(await self._knowledge.kb(name, _counted(x))))
 
     async def documents(self, x: Exchange) -> None:
         """Answer GET /v1/kb/{kb}/documents."""
@@ -82,6 +97,11 @@ class KnowledgeRoutes:
         x.context.kb_version = receipt.version
         answer = ChangeAnswer(receipt.kb, document_id, outcome, receipt.version, receipt.embedded)
         await x.reply_json(answer, headers=(("x-forebay-kb-version", str(receipt.version)),))
+
+
+def _counted(x: Exchange) -> frozenset[str] | None:
+    """Whose documents are counted: totals would tell of those that the client may not see."""
+    return None if x.principal.admin else x.principal.groups
 
 
 def _limit(text: str) -> int:

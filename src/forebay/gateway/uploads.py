@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import unicodedata
 from collections.abc import AsyncGenerator, Mapping
 from email.message import Message
 from typing import Any
@@ -24,13 +26,23 @@ PARAMETERS = (
     Parameter("source", "Where it comes from; else its id.", {"type": "string"}),
     Parameter("language", "Language code; else detected.", {"type": "string"}),
     Parameter("tags", "Tags; comma-separated or repeated.", _LISTS),
-    Parameter("groups", "Groups that may read it; else everybody.", _LISTS),
+    Parameter("groups", "Groups that may read it; else what it or its kb says.", _LISTS),
     Parameter("filename", "File name, a hint for the format.", {"type": "string"}),
     Parameter("metadata", "JSON object of strings.", {"type": "string"}),
 )
 _SAYS_NOTHING = frozenset({"application/octet-stream", "application/x-www-form-urlencoded"})
 _SLICE_BYTES = 64 * 1024
 _METADATA: JsonDecoder[dict[str, str]] = JsonDecoder(dict[str, str])
+_KNOWN = frozenset(parameter.name for parameter in PARAMETERS)
+_LANGUAGE = re.compile(r"[A-Za-z0-9]+([_-][A-Za-z0-9]+)*")
+_MAX_TITLE = 1000
+_MAX_SOURCE = 2000
+_MAX_LANGUAGE = 35
+_MAX_NAME = 1000
+_MAX_ITEM = 200
+_MAX_ITEMS = 100
+_MAX_METADATA_VALUE = 4000
+_NOT_IN_A_LINE = frozenset({"Cc", "Zl", "Zp", "Cs"})
 
 
 class _Content(msgspec.Struct, frozen=True):
@@ -41,25 +53,35 @@ class _Content(msgspec.Struct, frozen=True):
 
 
 async def read_upload(x: Exchange, document_id: str) -> Upload:
-    """Return the document; ``InvalidRequest`` or ``PermissionDenied`` say what is wrong."""
+    """Return the document; ``InvalidRequest`` or ``PermissionDenied`` say what is wrong.
+
+    Parameters that are not known are refused: a misspelt ``groups`` would open a document.
+    """
+    if "content-range" in x.headers:
+        raise InvalidRequest("a document is put whole, without content-range.")
     declared = x.headers.get("content-type", "")
     if declared.lower().startswith("multipart/form-data"):
         content = await _multipart(x, document_id)
     else:
         content = _raw(x, declared, document_id)
     fields = {**content.fields, **x.query()}
-    groups = _list(fields, "groups")
+    if unknown := sorted(fields.keys() - _KNOWN):
+        raise InvalidRequest(
+            f"there is no parameter {unknown[0][:100]!r}; known here: {', '.join(sorted(_KNOWN))}.",
+            param="query",
+        )
+    groups = _groups(fields)
     mine = x.principal.groups
     if groups and mine is not None and not mine.issuperset(groups):
         raise PermissionDenied("this key lacks a group that it names.", param="groups")
     return Upload(
         document_id=document_id,
         data=content.data,
-        name=content.name,
+        name=_line(content.name, "filename", _MAX_NAME),
         media_type=content.media_type,
-        title=_one(fields, "title"),
-        source=_one(fields, "source"),
-        language=_one(fields, "language"),
+        title=_said(fields, "title", _MAX_TITLE),
+        source=_said(fields, "source", _MAX_SOURCE),
+        language=_language(fields),
         tags=_list(fields, "tags"),
         groups=groups,
         metadata=_metadata(fields),
@@ -143,7 +165,43 @@ def _list(fields: Mapping[str, list[str]], name: str) -> tuple[str, ...] | None:
     if values is None:
         return None
     parts = (part.strip() for value in values for part in value.split(","))
-    return tuple(dict.fromkeys(part for part in parts if part))
+    items = tuple(dict.fromkeys(_line(part, name, _MAX_ITEM) for part in parts if part))
+    if len(items) > _MAX_ITEMS:
+        raise InvalidRequest(f"{name} has more than {_MAX_ITEMS} entries.", param=name)
+    return items
+
+
+def _groups(fields: Mapping[str, list[str]]) -> tuple[str, ...] | None:
+    groups = _list(fields, "groups")
+    if groups is not None and not groups:
+        # An unset variable of a script must not open a document to everybody.
+        raise InvalidRequest(
+            "groups is empty; name a group, or leave groups out to keep those that the document "
+            "or its knowledge base says.",
+            param="groups",
+        )
+    return groups
+
+
+def _said(fields: Mapping[str, list[str]], name: str, limit: int) -> str | None:
+    text = _one(fields, name)
+    return None if text is None else _line(text, name, limit)
+
+
+def _language(fields: Mapping[str, list[str]]) -> str | None:
+    text = _said(fields, "language", _MAX_LANGUAGE)
+    if text and _LANGUAGE.fullmatch(text) is None:
+        raise InvalidRequest("language is a code such as en or zh-CN.", param="language")
+    return text
+
+
+def _line(text: str, name: str, limit: int) -> str:
+    """``text`` if it is one line of at most ``limit`` characters: it is shown and prompted with."""
+    if len(text) > limit:
+        raise InvalidRequest(f"{name} has more than {limit} characters.", param=name)
+    if any(unicodedata.category(character) in _NOT_IN_A_LINE for character in text):
+        raise InvalidRequest(f"{name} has control characters.", param=name)
+    return text
 
 
 def _metadata(fields: Mapping[str, list[str]]) -> Mapping[str, Any]:
@@ -151,8 +209,14 @@ def _metadata(fields: Mapping[str, list[str]]) -> Mapping[str, Any]:
     if not text:
         return {}
     try:
-        return _METADATA.decode(text.encode())
+        metadata = _METADATA.decode(text.encode())
     except (InvalidRequest, UnicodeEncodeError):
         raise InvalidRequest(
             "metadata is a JSON object whose values are strings.", param="metadata"
         ) from None
+    if len(metadata) > _MAX_ITEMS:
+        raise InvalidRequest(f"metadata has more than {_MAX_ITEMS} entries.", param="metadata")
+    for key, value in metadata.items():
+        _line(key, "metadata", _MAX_ITEM)
+        _line(value, "metadata", _MAX_METADATA_VALUE)
+    return metadata

@@ -19,6 +19,7 @@ from forebay.kernel.errors import (
     ForebayError,
     InvalidRequest,
     NotFound,
+    PermissionDenied,
 )
 from forebay.pipeline.embedding import EmbeddingFeeder
 from forebay.pipeline.folders import (
@@ -57,8 +58,8 @@ class DocumentRecord(Protocol):
 class KbRecord(Protocol):
     """The read side of the record for knowledge bases; blocking."""
 
-    def kb(self, name: str) -> KbInfo:
-        """One knowledge base; ``NotFound`` when there is none."""
+    def kb(self, name: str, groups: frozenset[str] | None = None) -> KbInfo:
+        """One knowledge base, counted over what ``groups`` may read; or ``NotFound``."""
         ...
 
     def kbs(self) -> Sequence[KbInfo]:
@@ -115,7 +116,9 @@ class LocalChanges:
         digest = content_hash(upload.data, self._parser.revision, request)
         source = upload.source or upload.document_id
         draft = draft_of(parsed, upload.document_id, source, digest, request)
-        receipt = await self._queue.put(kb, _override(draft, upload), deadline)
+        draft = _override(draft, upload)
+        _check_groups(draft, upload.within_groups)
+        receipt = await self._queue.put(kb, draft, deadline)
         feeder = self._feeder(kb)
         if feeder is not None:
             feeder.kick()
@@ -165,6 +168,15 @@ def _override(draft: DocumentDraft, upload: Upload) -> DocumentDraft:
         groups=upload.groups if upload.groups is not None else draft.groups,
         metadata={**draft.metadata, **upload.metadata},
     )
+
+
+def _check_groups(draft: DocumentDraft, held: frozenset[str] | None) -> None:
+    if held is not None and not held.issuperset(draft.groups):
+        raise PermissionDenied(
+            "this key lacks a group that the document would get; groups come from the request, "
+            "the document's own front matter or its knowledge base.",
+            param="groups",
+        )
 
 
 def check_kb_name(name: str) -> None:
@@ -223,8 +235,10 @@ class KnowledgeService:
         self, ctx: RequestContext, kb: str, upload: Upload, *, wait: WaitFor = "committed"
     ) -> CommitReceipt:
         """Add or replace one document; ``Conflict`` when its id is one that may not be seen."""
-        if ctx.principal.groups is not None:
+        held = ctx.principal.groups
+        if held is not None:
             await self._replaceable(ctx, kb, upload.document_id)
+            upload = msgspec.structs.replace(upload, within_groups=held)
         return await self._changes.put(kb, upload, wait, ctx.deadline)
 
     async def _replaceable(self, ctx: RequestContext, kb: str, document_id: str) -> None:
@@ -288,9 +302,9 @@ class KnowledgeService:
         """Every knowledge base of the store."""
         return tuple(await self._blocking(self._kbs.kbs))
 
-    async def kb(self, name: str) -> KbInfo:
-        """One knowledge base."""
-        return await self._blocking(lambda: self._kbs.kb(name))
+    async def kb(self, name: str, groups: frozenset[str] | None = None) -> KbInfo:
+        """One knowledge base; with ``groups``, counted over what these may read."""
+        return await self._blocking(lambda: self._kbs.kb(name, groups))
 
 
 def shown(info: DocumentInfo) -> DocumentInfo:

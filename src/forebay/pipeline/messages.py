@@ -96,7 +96,8 @@ class Upload(msgspec.Struct, frozen=True):
     """A document's bytes and what the caller says of them.
 
     ``name`` guides format detection (file name or id). ``groups`` and ``tags`` None keep what
-    the document itself declares (front matter).
+    the document itself declares (front matter). ``within_groups`` are those that the caller holds:
+    the document may get no other, whatever says so; None: any.
     """
 
     document_id: str
@@ -109,6 +110,7 @@ class Upload(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] | None = None
     groups: tuple[str, ...] | None = None
     metadata: Mapping[str, str] = {}
+    within_groups: frozenset[str] | None = None
 
 
 WaitFor = Literal["committed", "embedded"]
@@ -153,6 +155,9 @@ class Knowledge(Protocol):
         """Every knowledge base of the store."""
         ...
 
-    async def kb(self, name: str) -> KbInfo:
-        """One knowledge base; ``NotFound`` when there is none."""
+    async def kb(self, name: str, groups: frozenset[str] | None = None) -> KbInfo:
+        """One knowledge base; ``NotFound`` when there is none.
+
+        With ``groups``, it is counted as if it held only what these may read.
+        """
         ...

@@ -25,6 +25,7 @@ from forebay.store.rows import (
     document_page,
     get_kb,
     vector_blobs,
+    visible_info,
 )
 from forebay.store.settings import StoreSettings
 
@@ -98,10 +99,11 @@ class StoreReader:
         with self._pool.snapshot() as connection:
             return tuple(row.info() for row in all_kbs(connection))
 
-    def kb(self, name: str) -> KbInfo:
-        """One knowledge base."""
+    def kb(self, name: str, groups: frozenset[str] | None = None) -> KbInfo:
+        """One knowledge base; with ``groups``, counted over the documents that these may read."""
         with self._pool.snapshot() as connection:
-            return get_kb(connection, name).info()
+            row = get_kb(connection, name)
+            return row.info() if groups is None else visible_info(connection, row, groups)
 
     def version(self, kb: str) -> int:
         """The kb's version; a few microseconds while nothing is committed, so fit for polling."""

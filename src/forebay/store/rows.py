@@ -31,6 +31,11 @@ _DOCUMENTS = (
     "NOT EXISTS (SELECT 1 FROM pending p WHERE p.kb = d.kb AND p.chunk >= d.first_chunk "
     "AND p.chunk < d.first_chunk + d.chunks) FROM document d WHERE d.kb = ? "
 )
+_TOTALS = (
+    "SELECT d.groups, count(*), sum(d.chunks), sum(d.characters), "
+    "sum((SELECT count(*) FROM pending p WHERE p.kb = d.kb AND p.chunk >= d.first_chunk "
+    "AND p.chunk < d.first_chunk + d.chunks)) FROM document d WHERE d.kb = ? GROUP BY d.groups"
+)
 
 
 class KbRow(msgspec.Struct, frozen=True):
@@ -92,6 +97,21 @@ def all_kbs(connection: sqlite3.Connection) -> list[KbRow]:
     return [
         _kb_row(row) for row in connection.execute(f"{_KB} WHERE name IS NOT NULL ORDER BY name")
     ]
+
+
+def visible_info(connection: sqlite3.Connection, row: KbRow, groups: frozenset[str]) -> KbInfo:
+    """The kb as if it held only the documents that ``groups`` may read; reads every document."""
+    documents = chunks = characters = pending = 0
+    for packed, *counted in connection.execute(_TOTALS, (row.id,)):
+        readers = unpack_strings(packed)
+        if not readers or not groups.isdisjoint(readers):
+            documents += counted[0]
+            chunks += counted[1]
+            characters += counted[2]
+            pending += counted[3]
+    return msgspec.structs.replace(
+        row, documents=documents, chunks=chunks, characters=characters, pending=pending
+    ).info()
 
 
 def _filled(ids: Sequence[int]) -> tuple[str, list[int]]:

@@ -116,10 +116,15 @@ class FakeKnowledge:
     async def kbs(self) -> tuple[KbInfo, ...]:
         return tuple([await self.kb(name) for name in sorted(self.stored)])
 
-    async def kb(self, name: str) -> KbInfo:
-        documents = self.stored.get(name)
-        if documents is None:
+    async def kb(self, name: str, groups: frozenset[str] | None = None) -> KbInfo:
+        stored = self.stored.get(name)
+        if stored is None:
             raise NotFound(f"there is no knowledge base {name!r}.", param="kb")
+        documents = {
+            document_id: (info, text)
+            for document_id, (info, text) in stored.items()
+            if groups is None or not info.groups or not groups.isdisjoint(info.groups)
+        }
         characters = sum(len(text) for _, text in documents.values())
         return KbInfo(
             name, self.versions[name], len(documents), len(documents), 0, characters, None, 1.7e9

@@ -131,6 +131,36 @@ async def test_an_admin_gives_documents_to_own_groups_only() -> None:
     assert (foreign.status_code, foreign.json()["error"]["param"]) == (403, "groups")
 
 
+async def test_groups_never_fail_open() -> None:
+    made = world()
+    async with client(made, ACME_ADMIN.key) as http:
+        path = "/v1/kb/handbook/documents/new.md"
+        for query in ("groups=", "groups=,,", "groups=%20", "group=hr", "groups=hr&group=hr"):
+            refused = await http.put(f"{path}?{query}", content=b"x")
+            assert (refused.status_code, refused.json()["error"]["type"]) == (
+                400,
+                "invalid_request_error",
+            ), query
+        for fields in ({"groups": ""}, {"group": "hr"}):
+            refused = await http.put(path, files={"file": ("a.md", b"x")}, data=fields)
+            assert refused.status_code == 400, fields
+        assert made.knowledge.uploads == []
+        assert (await http.put(path, content=b"x")).status_code == 200
+    [upload] = made.knowledge.uploads
+    assert upload.groups is None
+
+
+async def test_counts_tell_nothing_of_hidden_documents() -> None:
+    made = world()
+    made.knowledge.add("handbook", "open.md", "Open to all.")
+    for key, expected in ((SALES.key, (1, 12)), (ACME.key, (2, 47)), (ACME_ADMIN.key, (2, 47))):
+        async with client(made, key) as http:
+            one = (await http.get("/v1/kb/handbook")).json()
+            [listed] = (await http.get("/v1/kb")).json()["data"]
+        assert (one["documents"], one["characters"]) == expected
+        assert listed == one
+
+
 async def test_every_guarded_route_needs_a_key() -> None:
     made = world()
     bodies: dict[str, Any] = {"POST": {"json": {}}, "PUT": {"content": b"x"}}

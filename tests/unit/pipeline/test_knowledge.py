@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import msgspec
 import pytest
 
 from forebay.kernel.clock import Deadline, SystemClock
 from forebay.kernel.context import Principal, RequestContext
-from forebay.kernel.documents import CommitReceipt, DocumentDraft
-from forebay.kernel.errors import Conflict, InvalidRequest, NotFound
-from forebay.pipeline.knowledge import KnowledgeService, check_document_id, check_metadata
+from forebay.kernel.documents import CommitReceipt, DocumentDraft, Extracted
+from forebay.kernel.errors import Conflict, InvalidRequest, NotFound, PermissionDenied
+from forebay.pipeline.folders import FolderRequest, ParseJob
+from forebay.pipeline.knowledge import (
+    KnowledgeService,
+    LocalChanges,
+    check_document_id,
+    check_metadata,
+)
 from forebay.pipeline.messages import Upload, WaitFor
 from forebay.store import StoreWriter
 
@@ -30,11 +39,13 @@ class Changes:
 
     def __init__(self) -> None:
         self.put_ids: list[str] = []
+        self.uploads: list[Upload] = []
 
     async def put(
         self, kb: str, upload: Upload, wait: WaitFor, deadline: Deadline
     ) -> CommitReceipt:
         self.put_ids.append(upload.document_id)
+        self.uploads.append(upload)
         return CommitReceipt(kb, 9, ((upload.document_id, "indexed"),))
 
     async def delete(self, kb: str, document_id: str, deadline: Deadline) -> CommitReceipt:
@@ -132,3 +143,66 @@ def test_ids_that_nobody_could_name(document_id: str) -> None:
 @pytest.mark.parametrize("document_id", ["a", "文档/一.md", "..", "a b", "é" * 512])
 def test_ids_that_are_only_names(document_id: str) -> None:
     check_document_id(document_id)
+
+
+async def test_counts_are_of_what_the_groups_may_read(writer: StoreWriter) -> None:
+    knowledge = service(writer, Changes())
+    whole = await knowledge.kb(KB)
+    own = await knowledge.kb(KB, frozenset({"hr"}))
+    none = await knowledge.kb(KB, frozenset())
+    assert (whole.documents, own.documents, none.documents) == (304, 2, 1)
+    assert own.characters == 2 * len("text")
+    assert (own.name, own.version) == (whole.name, whole.version)
+
+
+async def test_the_writer_hears_which_groups_the_caller_holds(writer: StoreWriter) -> None:
+    changes = Changes()
+    knowledge = service(writer, changes)
+    await knowledge.put(context("hr", "eng"), KB, Upload("new", b"text", "new"))
+    [upload] = changes.uploads
+    assert upload.within_groups == frozenset({"hr", "eng"})
+
+
+@pytest.mark.parametrize("said_by", ["request", "front matter", "knowledge base"])
+async def test_a_document_gets_no_group_that_the_caller_lacks(said_by: str) -> None:
+    put: list[DocumentDraft] = []
+
+    class Parser:
+        revision = "1"
+
+        async def parse_many(self, jobs: Sequence[ParseJob]) -> list[object]:
+            declared = {"groups": "hr"} if said_by == "front matter" else {}
+            extracted = Extracted("text", (), "text/plain", metadata=declared)
+            return [SimpleNamespace(extracted=extracted, chunks=())]
+
+    class Queue:
+        async def put(self, kb: str, document: DocumentDraft, deadline: Deadline) -> CommitReceipt:
+            put.append(document)
+            return CommitReceipt(kb, 1)
+
+    async def at_once(work: Callable[[], bool]) -> bool:
+        return True
+
+    defaults = FolderRequest(KB, "", groups=("hr",) if said_by == "knowledge base" else ())
+    local = LocalChanges(
+        cast(Any, Parser()),
+        cast(Any, Queue()),
+        lambda kb: None,
+        cast(Any, None),
+        at_once,
+        lambda kb: defaults,
+    )
+    upload = Upload("new", b"text", "new", groups=("hr",) if said_by == "request" else None)
+    deadline = Deadline.after(30.0, SystemClock())
+
+    async def change(held: frozenset[str] | None) -> None:
+        await local.put(
+            KB, msgspec.structs.replace(upload, within_groups=held), "committed", deadline
+        )
+
+    with pytest.raises(PermissionDenied):
+        await change(frozenset({"eng"}))
+    assert put == []
+    await change(frozenset({"hr", "eng"}))
+    await change(None)
+    assert [document.groups for document in put] == [("hr",), ("hr",)]
