@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import platform
 import shutil
@@ -18,6 +19,7 @@ import psutil
 from forebay.app.output import Output
 from forebay.app.settings import Settings, load_settings
 
+PROBE_S = 1.0
 Status = Literal["ok", "note", "missing"]
 
 
@@ -97,7 +99,7 @@ def _libraries(settings: Settings) -> Iterator[Finding]:
         )
     else:
         detail = f"backend {settings.generation.backend}"
-        yield Finding("generation", "ok", detail + (", xllamacpp installed" if llama else ""))
+        yield Finding("generation", "ok", detail)
 
 
 def _store(path: Path) -> Iterator[Finding]:
@@ -125,7 +127,22 @@ def _port(host: str, port: int) -> Finding:
         try:
             probe.bind((host, port))
         except OSError as error:
+            if _forebay_answers(host, port):
+                return Finding("port", "ok", f"{host}:{port} is served by a running Forebay")
             remedy = f"stop what listens there, or choose another with --port (now {port})."
             reason = error.strerror or "in use"
             return Finding("port", "note", f"{host}:{port} cannot be bound: {reason}", remedy)
     return Finding("port", "ok", f"{host}:{port} is free")
+
+
+def _forebay_answers(host: str, port: int) -> bool:
+    """Whether what listens there is a Forebay; asked of this machine only."""
+    connection = http.client.HTTPConnection(host, port, timeout=PROBE_S)
+    try:
+        connection.request("GET", "/healthz")
+        answer = connection.getresponse()
+        return answer.status == http.client.OK and answer.getheader("x-request-id") is not None
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

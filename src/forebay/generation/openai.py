@@ -8,6 +8,7 @@ stops at once.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -27,6 +28,8 @@ from forebay.kernel.errors import (
     Unavailable,
 )
 from forebay.kernel.stages import Finished, GenerationRequest, TextDelta, TokenCounter
+
+log = logging.getLogger("forebay.generation")
 
 _BUSY = {429, 503}
 _LATE = 408
@@ -105,6 +108,13 @@ class OpenAIGenerator:
             except _TryNext as passed_over:
                 replica.failed(ctx.clock.now())
                 failure = passed_over.error
+                log.warning(
+                    "engine %s of pool %s: %s (%s)",
+                    replica.url,
+                    pool.settings.name,
+                    failure.message,
+                    passed_over.__cause__ or "it answered so",
+                )
             finally:
                 replica.outstanding -= 1
         raise failure
