@@ -232,7 +232,10 @@ def show_config(config: Path | None, flags: dict[str, Any], schema: bool, output
     if schema:
         output.result(msgspec.json.schema(Settings))
         return 0
+    from forebay.gateway.identity import build_table, check_binding
+
     settings, configuration = load_settings(config, flags)
+    check_binding(settings.server.host, build_table(settings.tenants))
     rows = effective(settings, configuration)
     if output.as_json:
         output.result(

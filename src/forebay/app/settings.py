@@ -20,6 +20,8 @@ from forebay.app.configuration import (
 )
 from forebay.context import ContextSettings
 from forebay.embedding.settings import EmbeddingSettings
+from forebay.gateway.identity import build_table, check_group_names
+from forebay.gateway.peers import PeerRules
 from forebay.gateway.settings import ServerSettings, TenantSettings
 from forebay.generation.settings import GenerationSettings
 from forebay.ingest.pool import PoolSettings
@@ -144,6 +146,38 @@ def _check(settings: Settings) -> None:
                 f"knowledge.{name}.paths has two entries named {twice[0]}; document ids begin with "
                 "that name, so rename one."
             )
+        check_group_names(
+            settings.knowledge[name].groups, f"knowledge.{name}", f"knowledge.{name}.groups"
+        )
+    _check_server(settings.server)
+    _check_tenants(settings.tenants)
+
+
+def _check_server(server: ServerSettings) -> None:
+    PeerRules(server.trusted_proxies, server.allowed_hosts, server.cors.origins)
+    _check_kb_name(server.default_kb, "server.default_kb")
+    deadlines = server.deadlines
+    for name in ("answer_ms", "search_ms", "change_ms"):
+        if getattr(deadlines, name) > deadlines.max_ms:
+            raise ConfigError(
+                f"server.deadlines.{name} is above server.deadlines.max_ms; lower the one or "
+                "raise the other.",
+                param=f"server.deadlines.{name}",
+            )
+
+
+def _check_tenants(tenants: tuple[TenantSettings, ...]) -> None:
+    for tenant in tenants:
+        if tenant.knowledge != "*":
+            for kb in tenant.knowledge:
+                _check_kb_name(kb or " ", f"tenant {tenant.name}: knowledge")
+        _check_kb_name(tenant.default_kb, f"tenant {tenant.name}: default_kb")
+    build_table(tenants)
+
+
+def _check_kb_name(name: str, where: str) -> None:
+    if name and KB_NAME.fullmatch(name) is None:
+        raise ConfigError(f"{where} has {name!r}, which is no name for a knowledge base.")
 
 
 def model_cache(settings: Settings) -> Path:

@@ -159,6 +159,7 @@ class GatewayApp:
         arrived_at = self.parts.clock.now()
         spec, failed = None, None
         try:
+            x.check_path()
             spec, x.path_params = self.routes.find(x.method, x.path)
             if spec.access == "open":
                 await self._drop_body(x)
@@ -174,6 +175,7 @@ class GatewayApp:
             raise
         except Exception as error:  # the boundary: every failure becomes a status or a last event
             failed = self._failure(error, x)
+            await self._take_in(x, failed)
             await self._say(x, failed, spec.render_error if spec else openai_error)
         finally:
             self._leave(running)
@@ -208,6 +210,7 @@ class GatewayApp:
         try:
             async with asyncio.timeout(ctx.deadline.remaining()) as scope:
                 running.scope = scope
+                x.check_encoding()
                 await x.read_body(limit, settings.connections.body_timeout_s)
                 async with DisconnectWatch(x.receive, running.client_gone):
                     if running.reason is not None:
@@ -235,8 +238,9 @@ class GatewayApp:
 
     def _authorised(self, x: Exchange, spec: RouteSpec) -> Principal:
         table = self.parts.identity.table
-        if spec.access == "figures" and x.peer.local and "authorization" not in x.headers:
-            # A scraper on this machine needs no key.
+        scraper = x.peer.local and self._peers.names_this_machine(x.headers)
+        if spec.access == "figures" and scraper and "authorization" not in x.headers:
+            # A scraper on this machine needs no key; a page whose name was pointed here does.
             return Principal()
         principal = self.parts.identity.authenticate(x.headers)
         if spec.access in ("change", "figures") and not (principal.admin or table.keyless):
@@ -275,6 +279,19 @@ class GatewayApp:
             log.error("request %s failed", x.request_id, exc_info=error)
         return failed
 
+    async def _take_in(self, x: Exchange, failed: Failure) -> None:
+        """Let a client that closes after this answer finish sending first.
+
+        Its connection ends with the answer, and unread bytes would turn that into a reset which
+        loses the answer. Connections that go on are looked after by the protocol.
+        """
+        ends = x.headers.get("connection", "").strip().lower() == "close"
+        if not (ends or x.scope.get("http_version") == "1.0"):
+            return
+        if x.started or self.draining or failed.status in (408, 499) or "expect" in x.headers:
+            return
+        await x.discard_body(self.parts.settings.connections.linger_s)
+
     async def _say(self, x: Exchange, failed: Failure, render: Callable[[Failure], bytes]) -> None:
         """Tell the client, in whichever way is still open; a client that does not read: not."""
         if failed.outcome == "cancelled" or x.ended:
@@ -288,6 +305,8 @@ class GatewayApp:
                     await x.finish(x.unsent() + event)
         except TimeoutError:
             log.info("request %s: the client does not read its error", x.request_id)
+        except ClientGone:
+            log.info("request %s: the client left before its error", x.request_id)
 
     def _report(self, x: Exchange, route: str, arrived_at: float, failed: Failure | None) -> None:
         now = self.parts.clock.now()

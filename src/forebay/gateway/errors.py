@@ -54,6 +54,12 @@ class SlowRequest(InvalidRequest):
     code = "request_timeout"
 
 
+class EncodedBody(InvalidRequest):
+    """The body is compressed, and bodies are taken as they are."""
+
+    code = "unsupported_content_encoding"
+
+
 class ShuttingDown(Overloaded):
     """This process is draining; another one, or the next one, can answer."""
 
@@ -72,6 +78,7 @@ RULES: dict[type[BaseException], Rule] = {
     ClientGone: Rule(499, "client_closed_request", "cancelled"),
     MethodNotAllowed: Rule(405, "invalid_request_error", "invalid"),
     SlowRequest: Rule(408, "invalid_request_error", "invalid"),
+    EncodedBody: Rule(415, "invalid_request_error", "invalid"),
     InvalidRequest: Rule(400, "invalid_request_error", "invalid"),
     PayloadTooLarge: Rule(413, "invalid_request_error", "invalid"),
     ContextTooLong: Rule(400, "invalid_request_error", "invalid"),
@@ -158,6 +165,8 @@ def _headers(error: ForebayError) -> tuple[tuple[str, str], ...]:
         return (("www-authenticate", "Bearer"),)
     if isinstance(error, MethodNotAllowed):
         return (("allow", error.allow),)
+    if isinstance(error, EncodedBody):
+        return (("accept-encoding", "identity"),)
     if isinstance(error, SlowRequest):
         return (("connection", "close"),)
     return ()

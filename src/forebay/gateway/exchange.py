@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from contextlib import suppress
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
 
-from forebay.gateway.errors import ClientGone, SlowRequest
+from forebay.gateway.errors import ClientGone, EncodedBody, SlowRequest
 from forebay.gateway.peers import Peer
 from forebay.gateway.timing import server_timing
 from forebay.kernel.context import Principal, RequestContext
@@ -46,6 +47,7 @@ class Exchange:
         self.path_params: dict[str, str] = {}
         self.peer = Peer("", False)
         self.body = b""
+        self.body_ended = False
         self.started = False
         self.streaming = False
         self.ended = False
@@ -56,7 +58,7 @@ class Exchange:
         self.first_text_at: float | None = None
         self.ctx: RequestContext | None = None
         self.unsent: Callable[[], bytes] = bytes
-        self._send = send
+        self._server_send = send
 
     @property
     def context(self) -> RequestContext:
@@ -68,6 +70,24 @@ class Exchange:
     def principal(self) -> Principal:
         """Who asks."""
         return self.context.principal
+
+    def check_path(self) -> None:
+        """Raise ``InvalidRequest`` when the path is not UTF-8; the server replaces what is not.
+
+        Two ids would look the same then, and one document would replace the other.
+        """
+        if "\ufffd" in self.path:
+            try:
+                unquote_to_bytes(self.scope.get("raw_path", b"")).decode()
+            except UnicodeDecodeError:
+                raise InvalidRequest("the path is not UTF-8 once it is decoded.") from None
+
+    def check_encoding(self) -> None:
+        """Raise ``EncodedBody`` for a body that would have to be unpacked."""
+        for name, plain in (("content-encoding", "identity"), ("transfer-encoding", "chunked")):
+            for coding in self.headers.get(name, "").lower().split(","):
+                if coding.strip() not in ("", plain):
+                    raise EncodedBody(f"send the body without {name}: {coding.strip()[:40]}.")
 
     def query(self) -> dict[str, list[str]]:
         """The query string, values in order; ``InvalidRequest`` when there is too much of it."""
@@ -95,6 +115,14 @@ class Exchange:
         except TimeoutError:
             raise SlowRequest(f"the body did not arrive within {timeout_s:g} seconds.") from None
 
+    async def discard_body(self, timeout_s: float) -> None:
+        """Take in what is left of a refused body, for a while, and forget it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not self.body_ended:
+                    message = await self.receive()
+                    self.body_ended = not message.get("more_body", False)
+
     async def _collect(self, limit_bytes: int) -> bytes:
         pieces: list[bytes] = []
         size = 0
@@ -103,11 +131,12 @@ class Exchange:
             if message["type"] == "http.disconnect":
                 raise ClientGone("the client left before its body was whole.")
             piece = message.get("body", b"")
+            self.body_ended = not message.get("more_body", False)
             size += len(piece)
             if size > limit_bytes:
                 raise _too_large(limit_bytes)
             pieces.append(piece)
-            if not message.get("more_body", False):
+            if self.body_ended:
                 return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def json(self, decoder: JsonDecoder[T]) -> T:
@@ -176,6 +205,15 @@ class Exchange:
         """Send the last piece of a stream."""
         self.ended = True
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def _send(self, message: MutableMapping[str, Any]) -> None:
+        try:
+            await self._server_send(message)
+        except RuntimeError as error:
+            # uvloop's word for a connection that broke before anybody was told.
+            if "handler is closed" not in str(error):
+                raise
+            raise ClientGone("the client closed the connection.") from error
 
     async def _start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         self.started = True

@@ -114,6 +114,7 @@ def build_table(tenants: Sequence[TenantSettings]) -> IdentityTable:
         if tenant.name in names:
             raise ConfigError(f"tenant {tenant.name} is configured twice.", param="tenants")
         names[tenant.name] = tenant
+        check_group_names(tenant.groups, f"tenant {tenant.name}", "tenants.groups")
         knowledge = None if tenant.knowledge == "*" else frozenset(tenant.knowledge)
         if tenant.default_kb and knowledge is not None and tenant.default_kb not in knowledge:
             raise ConfigError(
@@ -134,6 +135,17 @@ def build_table(tenants: Sequence[TenantSettings]) -> IdentityTable:
             param="tenants.keys",
         )
     return IdentityTable(grants, names)
+
+
+def check_group_names(groups: Sequence[str], owner: str, param: str) -> None:
+    """Refuse groups that neither a header nor an upload could name."""
+    for group in groups:
+        if not group or group != group.strip() or "," in group or not group.isprintable():
+            raise ConfigError(
+                f"{owner} has the group {group!r}; a group is a name without commas, control "
+                "characters or spaces around it.",
+                param=param,
+            )
 
 
 def check_binding(host: str, table: IdentityTable) -> None:

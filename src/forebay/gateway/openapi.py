@@ -15,7 +15,7 @@ from forebay.wire.encoding import encode_json
 from forebay.wire.errors import DifyError, ErrorBody
 
 _REF = "#/components/schemas/{name}"
-_COMMON = (400, 405, 413, 408)
+_COMMON = (400, 405, 413, 408, 415)
 _GUARDED = (401, 403, 429, 500, 503, 504)
 _ABOUT = """\
 A RAG server: cited answers from your documents. Request headers read everywhere:

@@ -12,6 +12,7 @@ from forebay.gateway.identity import is_loopback
 from forebay.kernel.errors import ConfigError, PermissionDenied
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_FORWARDED = frozenset({"x-forwarded-for", "forwarded", "x-real-ip", "via"})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -36,11 +37,12 @@ class PeerRules:
         """The last address in x-forwarded-for that no trusted proxy wrote for itself.
 
         A request that carries the header without coming from a trusted proxy keeps its own
-        address, but does not count as local: something forwarded it.
+        address, but does not count as local: something forwarded it. So do the other headers
+        that proxies add.
         """
         address = client[0] if client else ""
         forwarded = headers.get("x-forwarded-for")
-        if forwarded is None and "forwarded" not in headers:
+        if _FORWARDED.isdisjoint(headers):
             return Peer(address, not address or is_loopback(address))
         if forwarded is not None and self._trusted(address):
             hops = [hop.strip() for hop in forwarded.split(",")]
@@ -58,8 +60,7 @@ class PeerRules:
         A foreign Host is DNS rebinding: a page whose name was pointed at loopback. A foreign
         Origin on anything that acts is a page that posts across sites.
         """
-        host = _host_name(headers.get("host", ""))
-        if host and not (is_loopback(host) or host in self._hosts):
+        if not self.names_this_machine(headers):
             raise PermissionDenied(
                 "this server answers loopback names only while it has no API keys; "
                 "add the name to server.allowed_hosts.",
@@ -78,6 +79,11 @@ class PeerRules:
             return
         if not name or not (is_loopback(name) or name in self._hosts):
             raise _foreign_page()
+
+    def names_this_machine(self, headers: Mapping[str, str]) -> bool:
+        """Whether the Host is a loopback name or one of ``allowed_hosts``."""
+        host = _host_name(headers.get("host", ""))
+        return not host or is_loopback(host) or host in self._hosts
 
     def _trusted(self, text: str) -> bool:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
@@ -61,7 +62,8 @@ class RouteTable:
             if "{" not in spec.path:
                 self._fixed.setdefault(spec.path, {})[spec.method] = spec
                 continue
-            pattern, _, _ = compile_path(spec.path)
+            # An id may hold anything that a path can be decoded to; its own check judges it.
+            pattern = re.compile(compile_path(spec.path)[0].pattern, re.DOTALL)
             self._patterns.setdefault(spec.path, (pattern, {}))[1][spec.method] = spec
 
     def find(self, method: str, path: str) -> tuple[RouteSpec, dict[str, str]]:
@@ -78,7 +80,7 @@ class RouteTable:
         if methods is not None:
             return methods, {}
         for pattern, candidates in self._patterns.values():
-            match = pattern.match(path)
+            match = pattern.fullmatch(path)
             if match is not None:
                 return candidates, match.groupdict()
         raise NotFound("there is nothing at this path; GET /openapi.json lists what there is.")

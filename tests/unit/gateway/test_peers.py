@@ -35,7 +35,15 @@ def test_the_last_untrusted_hop_is_the_client() -> None:
     assert PROXIED.peer(("10.0.0.1", 5), nonsense).address == "10.0.0.1"
 
 
-@pytest.mark.parametrize("headers", [{"x-forwarded-for": "1.2.3.4"}, {"forwarded": "for=1.2.3.4"}])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-forwarded-for": "1.2.3.4"},
+        {"forwarded": "for=1.2.3.4"},
+        {"x-real-ip": "1.2.3.4"},
+        {"via": "1.1 proxy"},
+    ],
+)
 def test_what_was_forwarded_is_not_local(headers: dict[str, str]) -> None:
     assert not PLAIN.peer(LOCAL, headers).local
 

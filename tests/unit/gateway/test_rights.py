@@ -212,3 +212,18 @@ async def test_dify_errors_have_their_codes() -> None:
     codes = [r.json()["error_code"] for r in (missing, malformed, unknown, hidden, invalid)]
     assert codes == [1001, 1001, 1002, 2001, 400]
     assert set(missing.json()) == {"error_code", "error_msg"}
+
+
+async def test_figures_without_a_key_need_a_name_of_this_machine() -> None:
+    made = world()
+    for headers, expected in (
+        ({"host": "example.com"}, 401),
+        ({"host": "localhost:8400"}, 200),
+        ({"host": "[::1]:8400"}, 200),
+        ({"x-real-ip": "8.8.8.8"}, 401),
+        ({"via": "1.1 nginx"}, 401),
+    ):
+        async with client(made) as http:
+            assert (await http.get("/metrics", headers=headers)).status_code == expected, headers
+    async with client(made, ACME_ADMIN.key, host="example.com") as http:
+        assert (await http.get("/metrics")).status_code == 200

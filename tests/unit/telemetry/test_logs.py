@@ -117,3 +117,13 @@ def test_a_blocked_output_drops_lines_and_does_not_wait() -> None:
     assert logs.dropped >= 400
     stuck.go.set()
     logs.close()
+
+
+def test_steps_down_are_in_the_access_log() -> None:
+    degraded = report()
+    assert degraded.ctx is not None
+    degraded.ctx.degrade("embedding", "bm25", "the embedder is busy")
+    [line] = lines(TelemetrySettings(), lambda: AccessLog().finished(degraded))
+    assert line["degradations"] == ["embedding:bm25 (the embedder is busy)"]
+    [line] = lines(TelemetrySettings(), lambda: AccessLog().finished(report()))
+    assert "degradations" not in line
