@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 
 from forebay.kernel.errors import NotFound
 from forebay.retrieval import KbIndex
+
+_WRITERS_MAX = 8
+"""Indexes that may keep what writing needs (threads, memory) between two changes."""
 
 
 class IndexSet:
@@ -21,6 +25,7 @@ class IndexSet:
     def __init__(self, open_index: Callable[[str], KbIndex]) -> None:
         self._open = open_index
         self._indexes: dict[str, KbIndex] = {}
+        self._changed: OrderedDict[str, None] = OrderedDict()
         self._lock = Lock()
 
     def get(self, kb: str) -> KbIndex:
@@ -38,11 +43,24 @@ class IndexSet:
         """Bring one index up to the record, opening it when it is new; return its version."""
         with self._lock:
             index = self._indexes.get(kb)
+            fresh = index is None
             if index is None:
                 index = self._open(kb)
                 self._indexes[kb] = index
-                return index.snapshot().version
-        return index.refresh()
+        version = index.snapshot().version if fresh else index.refresh()
+        self._rest_oldest(kb)
+        return version
+
+    def _rest_oldest(self, kb: str) -> None:
+        """Let the index that was refreshed longest ago give up its writer."""
+        with self._lock:
+            self._changed[kb] = None
+            self._changed.move_to_end(kb)
+            oldest = None
+            if len(self._changed) > _WRITERS_MAX:
+                oldest = self._indexes.get(self._changed.popitem(last=False)[0])
+        if oldest is not None:
+            oldest.rest()
 
     def drop(self, kb: str) -> None:
         """Close the index of a kb that is no more."""

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 
 import msgspec
 
-from forebay.kernel.errors import StoreError
+from forebay.kernel.errors import ForebayError, StoreError
 from forebay.kernel.stages import IndexFeed
+from forebay.retrieval.engine import (
+    disk_full,
+    is_interrupt,
+    rebuild_error,
+    write_error,
+)
+from forebay.retrieval.files import read_struct, write_struct
+from forebay.retrieval.healing import Healer
 from forebay.retrieval.lexical import LexicalIndex
 from forebay.retrieval.lexical_search import Demands, LexicalView
 from forebay.retrieval.segment_build import BuildJob, BuildProcess, build
@@ -21,7 +31,15 @@ from forebay.retrieval.tiers import SegmentSize, choose_merge
 from forebay.retrieval.vector_view import LiveSegment, Rights, VectorView
 from forebay.retrieval.vectors import VectorStore
 
+log = logging.getLogger(__name__)
+
 _FINGERPRINT_ATTEMPTS = 3
+
+
+class DamageReport(msgspec.Struct, frozen=True):
+    """A reader's word to the writer: this generation of the lexical index cannot be read."""
+
+    generation: int
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -43,29 +61,43 @@ class KbIndex:
     ``snapshot`` is an attribute read. ``refresh`` and ``close`` block for milliseconds,
     ``maintain`` for as long as its builds take: all belong into worker threads. ``refresh`` is
     not held up by a running ``maintain``.
+
+    Files that are damaged while they are in use make searches raise ``IndexDamaged`` (503): the
+    writer builds them again from the record at once, in a thread of its own; a reader tells the
+    writer and takes over what it has built.
     """
 
     def __init__(
         self,
         kb: str,
-        lexical: LexicalIndex,
         vectors: VectorStore,
         *,
-        feed: IndexFeed,
+        settings: RetrievalSettings,
         writable: bool,
         fingerprint: Callable[[], str | None],
     ) -> None:
         self._kb = kb
-        self._feed = feed
-        self._lexical = lexical
+        self._feed = vectors.feed
         self._vectors = vectors
         self._writable = writable
         self._fingerprint = fingerprint
+        # Until all is in place nobody has to be told of damage: opening meets it by itself.
+        self._closed = True
+        self._damage = Event()
+        self._healer = Healer(self._heal)
+        self._lexical = LexicalIndex(
+            vectors.folder,
+            settings.lexical,
+            Analyzer(stemming=settings.lexical.stemming),
+            writable=writable,
+            damaged=self._note_damage,
+        )
+        self._busy = False
         self._lock = Lock()
         self._maintenance = Lock()
         self._builds = BuildProcess()
         self._closed = False
-        self._snapshot = Snapshot(0, lexical.view, vectors.view)
+        self._snapshot = Snapshot(0, self._lexical.view, vectors.view)
 
     @classmethod
     def open(
@@ -82,20 +114,25 @@ class KbIndex:
 
         ``fingerprint`` answers whose vectors the record holds now (None: none yet). Anything
         missing or damaged on disk is built again from the feed. Raises ``StoreError`` when the
-        folder cannot be written or another process writes it.
+        folder cannot be written, ``StoreBusy`` when something has to be written and another
+        process does that, ``StoreFull`` when there is no room for it.
         """
         settings = settings or RetrievalSettings()
-        analyzer = Analyzer(stemming=settings.lexical.stemming)
+        vectors = VectorStore(path, kb, feed, settings.vector)
         try:
             if writable:
                 path.mkdir(parents=True, exist_ok=True)
                 _clear_leftovers(path)
-            lexical = LexicalIndex(path, settings.lexical, analyzer, writable=writable)
+            index = cls(kb, vectors, settings=settings, writable=writable, fingerprint=fingerprint)
         except (OSError, ValueError) as error:
+            if disk_full(error):
+                raise rebuild_error(error, kb) from error
             raise StoreError(f"The search index of '{kb}' cannot be opened.") from error
-        vectors = VectorStore(path, kb, feed, settings.vector)
-        index = cls(kb, lexical, vectors, feed=feed, writable=writable, fingerprint=fingerprint)
-        index.refresh()
+        try:
+            index.refresh()
+        except BaseException:
+            index.close()
+            raise
         return index
 
     @property
@@ -111,18 +148,87 @@ class KbIndex:
         """Catch up with the record (writer) or with the writer (reader); return the version."""
         with self._lock:
             self._check_open()
-            try:
-                if self._writable:
-                    self._lexical.apply(self._feed, self._kb)
-                else:
-                    self._lexical.reload()
-            except (OSError, ValueError) as error:
-                raise StoreError(
-                    f"The search index of '{self._kb}' could not be brought up to date."
-                ) from error
+            if self._writable:
+                self._apply()
+            else:
+                self._lexical.reload()
             self._refresh_vectors()
             self._show()
             return self._snapshot.version
+
+    def _apply(self) -> None:
+        """Bring the words up to the record; from nothing when the files prove damaged."""
+        self._busy = True
+        if not self._damage.is_set():
+            try:
+                self._lexical.apply(self._feed, self._kb)
+                return
+            # The engine meets damage with several error types, panics among them; what is none
+            # (no room, another writer, the record's own errors) is told apart.
+            except BaseException as error:
+                if is_interrupt(error):
+                    raise
+                known = write_error(error, self._kb)
+                if known is not None:
+                    raise known from error
+                log.warning("%s: the lexical index is damaged (%s)", self._kb, error)
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Build the words anew from the record; meanwhile the snapshot stays as it is."""
+        log.warning("%s: the lexical index is built again from the record", self._kb)
+        try:
+            self._lexical.start_over()
+            self._lexical.apply(self._feed, self._kb)
+        except BaseException as error:  # the engine panics, which Python sees as no Exception
+            if is_interrupt(error):
+                raise
+            # The next attempt must not trust what this one left.
+            self._damage.set()
+            raise rebuild_error(error, self._kb) from error
+        self._damage.clear()
+
+    def _note_damage(self, generation: int) -> None:
+        """Called by whatever search or reload meets unreadable files, in its own thread."""
+        if self._closed or generation != self._lexical.generation:
+            return
+        self._damage.set()
+        self._healer.wake()
+
+    def _heal(self) -> bool:
+        """One attempt to serve whole files again; True when there is nothing left to do."""
+        with self._lock:
+            if self._closed or not self._damage.is_set():
+                return True
+            try:
+                if self._writable:
+                    self._rebuild()
+                elif self._lexical.reopen():
+                    self._damage.clear()
+                else:
+                    self._report_damage()
+                    return False
+            except ForebayError as error:
+                log.warning("%s: %s", self._kb, error.message)
+                return False
+            self._show()
+            return True
+
+    @property
+    def _report_path(self) -> Path:
+        return self._vectors.folder / "damaged"
+
+    def _report_damage(self) -> None:
+        # Without the right to write here the reader can only wait for the writer's own finding.
+        with suppress(OSError):
+            write_struct(self._report_path, DamageReport(self._lexical.generation))
+
+    def _take_report(self) -> None:
+        """As the writer: heed what a reader process found."""
+        report = read_struct(self._report_path, DamageReport)
+        if report is not None:
+            self._report_path.unlink(missing_ok=True)
+            self._note_damage(report.generation)
 
     def _refresh_vectors(self) -> None:
         """Take in vectors; again when the record changed its embedder meanwhile."""
@@ -139,6 +245,26 @@ class KbIndex:
     def _show(self) -> None:
         self._snapshot = Snapshot(self._lexical.version, self._lexical.view, self._vectors.view)
 
+    def _show_vectors(self) -> None:
+        """Publish vectors alone: the words may be on their way to another version."""
+        self._snapshot = msgspec.structs.replace(self._snapshot, vectors=self._vectors.view)
+
+    def rest(self) -> None:
+        """Give up the threads and memory of writing; the next change takes them again."""
+        with self._lock:
+            self._lexical.rest()
+
+    def _look_after(self) -> None:
+        """Rest when nothing was written since the last time; replace segments that were harmed."""
+        if not self._busy:
+            self._lexical.rest()
+        self._busy = False
+        self._take_report()
+        if self._vectors.harmed():
+            log.warning("%s: vector segments are damaged; read from the record", self._kb)
+            self._vectors.open(self._vectors.view.fingerprint)
+            self._show_vectors()
+
     def maintain(self, *, force: bool = False) -> bool:
         """Fold, merge and rebuild vector segments that are due; True when something was done.
 
@@ -148,7 +274,10 @@ class KbIndex:
         with self._maintenance:
             with self._lock:
                 self._check_open()
-                if not self._writable or self._vectors.view.fingerprint is None:
+                if not self._writable:
+                    return False
+                self._look_after()
+                if self._vectors.view.fingerprint is None:
                     return False
                 chosen = self._due(force=force)
                 if not chosen:
@@ -162,7 +291,7 @@ class KbIndex:
                     if self._vectors.view.fingerprint != fingerprint:
                         return False
                     self._vectors.replace(chosen, files, covered=covered)
-                    self._show()
+                    self._show_vectors()
             except (OSError, RuntimeError, MemoryError) as error:
                 raise StoreError(
                     f"Vector segments of '{self._kb}' could not be merged; search goes on."
@@ -229,6 +358,7 @@ class KbIndex:
         with self._lock:
             self._closed = True
             self._lexical.close()
+        self._healer.close()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -9,7 +9,8 @@ can be seen in a score.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from forebay.kernel.documents import ChunkRow
 from forebay.kernel.errors import Gone
 from forebay.kernel.stages import IndexFeed
 from forebay.retrieval.counts import CountsCache, pack_counts
+from forebay.retrieval.engine import GuardedSearcher, IndexDamaged, is_interrupt
 from forebay.retrieval.files import read_struct, sync_folder, write_struct
 from forebay.retrieval.keys import row_keys
 from forebay.retrieval.lexical_search import LexicalView
@@ -63,10 +65,20 @@ class LexicalIndex:
 
     The writer calls ``apply``; readers call ``reload``; both hand out ``view``. Not safe for
     concurrent ``apply``/``reload`` (the owner serialises them); views are safe to share.
+
+    The engine's writer has half a dozen threads and some megabytes: it is opened by the first
+    write and kept until ``rest``. ``damaged`` is called, from any thread, with the generation
+    whose files turn out to be unreadable.
     """
 
     def __init__(
-        self, folder: Path, settings: LexicalSettings, analyzer: Analyzer, *, writable: bool
+        self,
+        folder: Path,
+        settings: LexicalSettings,
+        analyzer: Analyzer,
+        *,
+        writable: bool,
+        damaged: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._folder = folder
         self._settings = settings
@@ -75,6 +87,7 @@ class LexicalIndex:
         self._schema = build_schema()
         self._format = format_tag(settings)
         self._writable = writable
+        self._damaged = damaged
         self._writer: tantivy.IndexWriter | None = None
         self._index: tantivy.Index | None = None
         self._generation = -1
@@ -83,12 +96,12 @@ class LexicalIndex:
         self.version = 0
         if writable:
             folder.mkdir(parents=True, exist_ok=True)
-        self.view = self._empty_view()
+        self.view = self._view_of(None, self._schema, -1)
         applied = read_struct(self._sidecar, Applied)
-        if applied is None or not self._open(applied):
-            self._start_over()
-        else:
+        if applied is not None and self._open(applied):
             self._published = True
+        elif writable:
+            self.start_over()
 
     @property
     def _sidecar(self) -> Path:
@@ -97,12 +110,14 @@ class LexicalIndex:
     def _generation_folder(self, generation: int) -> Path:
         return self._folder / f"lexical-{generation:06d}"
 
-    def _empty_view(self) -> LexicalView:
-        return self._view_of(None, self._schema)
-
-    def _view_of(self, searcher: tantivy.Searcher | None, schema: tantivy.Schema) -> LexicalView:
+    def _view_of(
+        self, searcher: tantivy.Searcher | None, schema: tantivy.Schema, generation: int
+    ) -> LexicalView:
+        guarded = None
+        if searcher is not None:
+            guarded = GuardedSearcher(searcher, partial(self._damaged, generation))
         return LexicalView(
-            searcher, schema, self._settings, analyzer=self._analyzer, counts=self._counts
+            guarded, schema, self._settings, analyzer=self._analyzer, counts=self._counts
         )
 
     def _open(self, applied: Applied) -> bool:
@@ -112,23 +127,26 @@ class LexicalIndex:
         try:
             index = tantivy.Index.open(str(self._generation_folder(applied.generation)))
             index.config_reader("manual")
-            view = self._view_of(index.searcher(), index.schema)
+            view = self._view_of(index.searcher(), index.schema, applied.generation)
         # tantivy reports a missing, torn or foreign directory with half a dozen error types
         # (ValueError, OSError and panics among them); each means the same: build it again.
-        except (Exception, BaseException) as error:
-            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        except BaseException as error:
+            if is_interrupt(error):
                 raise
             return False
-        # Outside the guard: a busy lock is another writer, and no reason to build anew.
-        self._writer = self._new_writer(index) if self._writable else None
         self._index, self._schema = index, index.schema
         self._generation, self.version, self.view = applied.generation, applied.version, view
         return True
 
-    def _start_over(self) -> None:
-        self.version, self.view = 0, self._empty_view()
-        if not self._writable:
-            return
+    def start_over(self) -> None:
+        """Begin an empty index in a folder of its own; the next ``apply`` fills and publishes it.
+
+        ``view`` stays as it is until then. Only for the writer.
+        """
+        self._writer = self._index = None
+        # What was read from damaged files may be kept there.
+        self._counts = CountsCache(self._settings.counts_cache_bytes)
+        self.version = 0
         self._published = self._caught_up = False
         used = [int(p.name[8:]) for p in self._folder.glob("lexical-*") if p.name[8:].isdigit()]
         self._generation = max(used, default=-1) + 1
@@ -137,7 +155,6 @@ class LexicalIndex:
         self._schema = build_schema()
         self._index = tantivy.Index(self._schema, path=str(folder))
         self._index.config_reader("manual")
-        self._writer = self._new_writer(self._index)
 
     def _new_writer(self, index: tantivy.Index) -> tantivy.IndexWriter:
         return index.writer(heap_size=self._settings.writer_heap_bytes, num_threads=1)
@@ -148,13 +165,14 @@ class LexicalIndex:
         Safe to repeat: a chunk is deleted before it is added, so a crash between the engine's
         commit and the sidecar costs only the same work again.
         """
-        if self._index is None:
+        if not self._writable:
             raise RuntimeError("this lexical index was opened for reading, or is closed")
+        if self._index is None:
+            self.start_over()
         try:
             changes = feed.changes(kb, self.version)
         except Gone:
-            self._writer = None
-            self._start_over()
+            self.start_over()
             changes = feed.changes(kb, 0)
         if changes.version == self.version and self._published:
             return False
@@ -164,17 +182,17 @@ class LexicalIndex:
             inherits = small and self._caught_up
             before = self.view
             gone = before.hashes(changes.removed if inherits else ())
-            self._write(changes.removed, _row_batches(feed, kb, changes.added))
-            self._index.reload()
-            view = self._new_view()
+            view = self._write(changes.removed, _row_batches(feed, kb, changes.added))
             if inherits:
                 view.inherit(before, gone, view.hashes(changes.added))
             self.view = view
+        elif not self._published:
+            self.view = self._new_view()
         self._caught_up = True
         self._publish(changes.version)
         return True
 
-    def _write(self, removed: Iterable[int], added: Iterable[Sequence[ChunkRow]]) -> None:
+    def _write(self, removed: Iterable[int], added: Iterable[Sequence[ChunkRow]]) -> LexicalView:
         assert self._index is not None
         self._caught_up = False
         writer, self._writer = self._writer or self._new_writer(self._index), None
@@ -187,6 +205,8 @@ class LexicalIndex:
         writer.commit()
         # Only after success: a writer that failed (disk full) is not to be trusted again.
         self._writer = writer
+        self._index.reload()
+        return self._new_view()
 
     def _document(self, row: ChunkRow) -> tantivy.Document:
         terms = self._analyzer.document(f"{row.context}\n{row.text}")
@@ -225,21 +245,50 @@ class LexicalIndex:
             return self._open(applied)
         if applied.version == self.version or self._index is None:
             return False
-        self._index.reload()
-        self.view = self._new_view()
+        try:
+            self._index.reload()
+            self.view = self._new_view()
+        except BaseException as error:  # the engine panics, which Python sees as no Exception
+            if is_interrupt(error):
+                raise
+            self._damaged(self._generation)
+            raise IndexDamaged from error
         self.version = applied.version
         return True
 
+    def reopen(self) -> bool:
+        """As a reader whose files were damaged: open what the writer has built anew."""
+        applied = read_struct(self._sidecar, Applied)
+        if applied is None or applied.generation == self._generation:
+            return False
+        return self._open(applied)
+
+    @property
+    def generation(self) -> int:
+        """The number of the folder in use; each build from nothing has its own."""
+        return self._generation
+
     def _new_view(self) -> LexicalView:
         assert self._index is not None
-        return self._view_of(self._index.searcher(), self._schema)
+        return self._view_of(self._index.searcher(), self._schema, self._generation)
+
+    def rest(self) -> None:
+        """Give up the writer and its threads, after its merges; the next write opens another."""
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        try:
+            writer.wait_merging_threads()
+        # A merge that failed (a full disk, a panic of the engine) changes no result: what was
+        # committed stays, and the writer is gone either way.
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
 
     def close(self) -> None:
         """Give up the writer; what was published stays."""
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.wait_merging_threads()
-        self._index = None
+        self.rest()
+        self._index, self._writable = None, False
 
 
 def _row_batches(

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import tantivy
 
 from forebay.retrieval.counts import CountsCache, term_frequencies, term_hash
+from forebay.retrieval.engine import GuardedSearcher
 from forebay.retrieval.keys import ALIVE
 from forebay.retrieval.settings import LexicalSettings
 from forebay.retrieval.terms import Analyzer
@@ -65,7 +66,7 @@ class LexicalView:
 
     def __init__(
         self,
-        searcher: tantivy.Searcher | None,
+        searcher: GuardedSearcher | None,
         schema: tantivy.Schema,
         settings: LexicalSettings,
         *,
@@ -323,6 +324,6 @@ class LexicalView:
         return data
 
 
-def _count(searcher: tantivy.Searcher, query: tantivy.Query) -> int:
+def _count(searcher: GuardedSearcher, query: tantivy.Query) -> int:
     found: Any = searcher.search(query, limit=1)
     return int(found.count)

@@ -219,11 +219,10 @@ def write_segment(
 
 def open_segment(folder: Path, file: SegmentFile, version: int) -> VectorSegment | None:
     """Open a written segment memory-mapped; None when a file is missing or damaged."""
-    suffixes = ("ids.npy", "faiss", "ivfpq")[: len(file.sizes)]
-    paths = [folder / f"{file.name}.{suffix}" for suffix in suffixes]
+    if not intact(folder, file):
+        return None
+    paths = _paths(folder, file)
     try:
-        if tuple(path.stat().st_size for path in paths) != file.sizes:
-            return None
         ids = np.load(paths[0])
         raw: Any = faiss.read_index(str(paths[1]), faiss.IO_FLAG_MMAP_IFC)
         index: Any = raw if len(paths) == 2 else faiss.read_index(str(paths[2]))
@@ -233,6 +232,19 @@ def open_segment(folder: Path, file: SegmentFile, version: int) -> VectorSegment
         return None
     flat = faiss.downcast_index(raw.storage) if file.kind == "hnsw" else raw
     return VectorSegment(ids, index, flat, kind=file.kind, version=version, file=file)
+
+
+def intact(folder: Path, file: SegmentFile) -> bool:
+    """Whether the files are there in their sizes; a change inside them is not noticed."""
+    try:
+        return tuple(path.stat().st_size for path in _paths(folder, file)) == file.sizes
+    except OSError:
+        return False
+
+
+def _paths(folder: Path, file: SegmentFile) -> list[Path]:
+    suffixes = ("ids.npy", "faiss", "ivfpq")[: len(file.sizes)]
+    return [folder / f"{file.name}.{suffix}" for suffix in suffixes]
 
 
 def remove_segment(folder: Path, file: SegmentFile) -> None:

@@ -25,6 +25,7 @@ from forebay.retrieval.segments import (
     concatenate,
     decode,
     exact_segment,
+    intact,
     open_segment,
     remove_segment,
 )
@@ -52,7 +53,7 @@ class VectorStore:
     def __init__(self, folder: Path, kb: str, feed: IndexFeed, settings: VectorSettings) -> None:
         self.folder = folder
         self._kb = kb
-        self._feed = feed
+        self.feed = feed
         self.settings = settings
         self._manifest: Manifest | None = None
         self._sealed: frozenset[int] = frozenset()
@@ -88,7 +89,7 @@ class VectorStore:
         self, manifest: Manifest | None, segments: list[VectorSegment], fingerprint: str | None
     ) -> None:
         self._manifest = manifest
-        everything = self._feed.changes(self._kb, 0)
+        everything = self.feed.changes(self._kb, 0)
         if fingerprint is None:
             self.view = VectorView(
                 (), fingerprint=None, version=everything.version, settings=self.settings
@@ -98,7 +99,7 @@ class VectorStore:
         fresh = living
         if manifest is not None:
             try:
-                newer = self._feed.changes(self._kb, manifest.version).embedded
+                newer = self.feed.changes(self._kb, manifest.version).embedded
             except Gone:
                 # Which vectors were stored anew since is no longer known: take all of them anew.
                 segments, self._manifest = [], None
@@ -124,7 +125,7 @@ class VectorStore:
         made: list[LiveSegment] = []
         for start in range(0, len(ids), _ROWS_PER_DELTA):
             wanted = ids[start : start + _ROWS_PER_DELTA].tolist()
-            found = self._feed.vectors(self._kb, wanted)
+            found = self.feed.vectors(self._kb, wanted)
             if found.ids:
                 part = (
                     np.asarray(found.ids, np.int64),
@@ -140,7 +141,7 @@ class VectorStore:
             self.open(fingerprint)
             return True
         try:
-            changes = self._feed.changes(self._kb, self.view.version)
+            changes = self.feed.changes(self._kb, self.view.version)
         except Gone:
             self.open(fingerprint)
             return True
@@ -220,7 +221,8 @@ class VectorStore:
         self._publish(tuple(file for file in files if file is not None), covered)
 
     def _publish(self, files: tuple[SegmentFile, ...], covered: int) -> None:
-        before = self._manifest
+        # What is on disk may be damaged and so not be ours; a reader must still see a new serial.
+        before = self._manifest or read_struct(self.manifest_path, Manifest)
         manifest = Manifest(
             format=_FORMAT,
             serial=1 if before is None else before.serial + 1,
@@ -250,6 +252,11 @@ class VectorStore:
             self.open(fingerprint)
             return True
         return self.catch_up(fingerprint)
+
+    def harmed(self) -> bool:
+        """Whether the files of a segment in use are gone or have changed in size."""
+        files = [each.segment.file for each in self.view.segments]
+        return not all(intact(self.folder, file) for file in files if file is not None)
 
     @property
     def covered(self) -> int:

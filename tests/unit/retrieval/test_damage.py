@@ -1,0 +1,142 @@
+"""Files that go bad while they are in use, disks without room, and what writing costs at rest."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from forebay.app.indexes import IndexSet
+from forebay.kernel.errors import StoreFull
+from forebay.retrieval import KbIndex
+from forebay.retrieval.engine import IndexDamaged, write_error
+from forebay.testing.index_feed import MemoryIndexFeed
+
+
+def found(index: KbIndex, text: str) -> list[int]:
+    view = index.snapshot().lexical
+    ids: list[int] = view.search(view.parse(text), (), 10).ids.tolist()
+    return ids
+
+
+def spoil(folder: Path) -> None:
+    """Overwrite the index's files in place: truncating what is mapped would end the process."""
+    for path in folder.glob("lexical-*/*.*"):
+        if path.suffix not in (".json", ".lock"):
+            path.write_bytes(b"\xff" * path.stat().st_size)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def healed(index: KbIndex, text: str, expected: int) -> bool:
+    try:
+        return expected in found(index, text)
+    except IndexDamaged:
+        return False
+
+
+def test_words_damaged_in_use_are_unavailable_and_then_whole_again(tmp_path: Path) -> None:
+    record = MemoryIndexFeed()
+    record.add(*[f"alpha {i}" for i in range(50)])
+    [wanted] = record.add("词语 beta")
+    index = KbIndex.open(tmp_path, "kb", record, writable=True)
+    index.rest()
+    spoil(tmp_path)
+    with pytest.raises(IndexDamaged, match="rebuilt"):
+        found(index, "beta")
+    until(lambda: healed(index, "词语", wanted))
+    assert len(list(tmp_path.glob("lexical-*"))) == 1
+    index.close()
+
+
+def test_a_change_heals_damaged_words_before_it_is_acknowledged(tmp_path: Path) -> None:
+    record = MemoryIndexFeed()
+    record.add(*[f"alpha {i}" for i in range(50)])
+    index = KbIndex.open(tmp_path, "kb", record, writable=True)
+    index.rest()
+    spoil(tmp_path)
+    [new] = record.add("beta")
+    assert index.refresh() == 2
+    assert found(index, "beta") == [new]
+    assert index.snapshot().lexical.chunks == 51
+    index.close()
+
+
+def test_a_reader_tells_the_writer_of_damage_and_follows(tmp_path: Path) -> None:
+    record = MemoryIndexFeed()
+    record.add(*[f"alpha {i}" for i in range(50)])
+    [wanted] = record.add("beta")
+    writer = KbIndex.open(tmp_path, "kb", record, writable=True)
+    reader = KbIndex.open(tmp_path, "kb", record, writable=False)
+    writer.rest()
+    spoil(tmp_path)
+    with pytest.raises(IndexDamaged):
+        found(reader, "beta")
+    until((tmp_path / "damaged").exists)
+    writer.maintain()
+    until(lambda: healed(reader, "beta", wanted))
+    assert found(writer, "beta") == [wanted]
+    assert reader.snapshot().version == writer.snapshot().version == 2
+    reader.close()
+    writer.close()
+
+
+def test_lost_vector_segments_are_read_from_the_record(tmp_path: Path) -> None:
+    record = MemoryIndexFeed(8)
+    ids = record.add(*[f"alpha {i}" for i in range(8)])
+    record.embed(dict(zip(ids, np.eye(8, dtype=np.float32), strict=True)))
+    index = KbIndex.open(tmp_path, "kb", record, writable=True, fingerprint=lambda: "e")
+    assert index.maintain(force=True)
+    for path in tmp_path.glob("segment-*"):
+        path.unlink()
+    assert index.maintain(force=True)
+    assert index.statistics()["vector_segments"] == 1
+    assert len(list(tmp_path.glob("segment-*.faiss"))) == 1
+    best, _ = index.snapshot().search_vectors(np.eye(8, dtype=np.float32)[3:4], 1, ())
+    assert best.tolist() == [ids[3]]
+    index.close()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "An IO error occurred: 'No space left on device (os error 28)'",
+        'IoError { io_error: Os { code: 28, kind: StorageFull, message: "No space" } }',
+        "Disk quota exceeded (os error 122)",
+    ],
+)
+def test_an_engine_without_room_is_a_full_store(words: str) -> None:
+    assert isinstance(write_error(ValueError(words), "kb"), StoreFull)
+    assert write_error(ValueError("Unsupported dictionary type"), "kb") is None
+
+
+@pytest.mark.skipif(os.name != "posix", reason="threads are counted by the system")
+def test_many_indexes_share_a_few_writers(tmp_path: Path) -> None:
+    records = {f"kb{i}": MemoryIndexFeed() for i in range(24)}
+    for record in records.values():
+        record.add("alpha")
+    indexes = IndexSet(lambda kb: KbIndex.open(tmp_path / kb, kb, records[kb], writable=True))
+    before = psutil.Process().num_threads()
+    for kb in records:
+        indexes.refresh(kb)
+    # One thread an index watches its folder; a writer has six more.
+    assert psutil.Process().num_threads() - before <= len(records) + 8 * 6 + 6
+    indexes.maintain()
+    indexes.maintain()
+    until(lambda: psutil.Process().num_threads() - before <= len(records) + 6)
+    [new] = records["kb0"].add("beta")
+    indexes.refresh("kb0")
+    assert found(indexes.get("kb0"), "beta") == [new]
+    indexes.close()
+    assert not [t for t in threading.enumerate() if t.name == "index-heal"]
