@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from forebay.ingest.encoding import decode_source
+from forebay.ingest.formats.html_depth import require_shallow
 from forebay.ingest.formats.html_table import table_rows
 from forebay.ingest.settings import IngestLimits
 from forebay.ingest.source import Source
@@ -55,6 +56,7 @@ def add_html(builder: TextBuilder, text: str, *, page: int | None = None) -> tup
     """Add the blocks of a page to ``builder``; return its title and declared language."""
     from selectolax.lexbor import LexborHTMLParser
 
+    require_shallow(text)
     tree = LexborHTMLParser(text)
     title_node = tree.css_first("title")
     title = squeeze(title_node.text()) if title_node is not None else ""

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 _INLINE_MARKUP = re.compile(r"[\\`*_\[\]<&!~]")
+_BRACKET = re.compile(r"[\[\]]")
+_BRACKETS_DEEP = 8
+_BRACKETS_MAX = 100
+"""Brackets of one paragraph inside more than that many others; each is read on from anew."""
 _COMMENT = re.compile(r"<!--.*?-->|<(script|style)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _BREAK_TAG = re.compile(r"<(?:br|/p|/div|/li|/tr|/h[1-6])\b[^<>]*>", re.IGNORECASE)
@@ -160,7 +164,7 @@ class _Walker:
 
     def _plain(self, content: str) -> str:
         """The words of inline Markdown: no emphasis marks, no targets, images by their text."""
-        if not _INLINE_MARKUP.search(content):
+        if not _INLINE_MARKUP.search(content) or _bracketed(content):
             return content
         children: list[Token] = []
         self._parser.inline.parse(content, self._parser, self._env, children)
@@ -175,6 +179,19 @@ class _Walker:
             self._builder.add("heading", squeeze(text), level=int(heading.group(1)))
         else:
             self._builder.add("paragraph", text)
+
+
+def _bracketed(content: str) -> bool:
+    """Whether brackets stand so deep in one another that they are no links, and dear to parse."""
+    if content.count("[") <= _BRACKETS_MAX:
+        return False
+    depth = deep = 0
+    for match in _BRACKET.finditer(content):
+        depth = depth + 1 if match.group() == "[" else max(0, depth - 1)
+        deep += depth > _BRACKETS_DEEP
+        if deep > _BRACKETS_MAX:
+            return True
+    return False
 
 
 def _words(tokens: Sequence[Token]) -> list[str]:
