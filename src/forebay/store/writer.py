@@ -18,6 +18,7 @@ from forebay.kernel.errors import (
     NotFound,
     ReembedNeeded,
     StoreError,
+    StoreFull,
 )
 from forebay.kernel.stages import EmbedderSpec
 from forebay.store.backup import open_backup
@@ -67,6 +68,12 @@ class StoreWriter:
                     self._connection.close()
                     raise
             self.reader = StoreReader(folder, self._settings)
+        except StoreFull as error:
+            self._lock.release()
+            raise StoreFull(
+                "the disk of the store is full: not even opening it is possible, which takes "
+                "about 1 MB; what it holds is safe. Free some space and start again."
+            ) from error
         except BaseException:
             self._lock.release()
             raise

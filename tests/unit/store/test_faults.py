@@ -96,6 +96,19 @@ def fill_up(path: Path) -> None:
             filler.write(b"x" * 4096)
 
 
+def test_a_disk_without_any_room_says_what_opening_needs(small_disk: Path) -> None:
+    folder = small_disk / "store"
+    with closing(StoreWriter(folder)) as store:
+        store.commit("kb", [draft_of("a", "alpha")], [])
+    ballast = small_disk / "ballast"
+    fill_up(ballast)
+    with pytest.raises(StoreFull, match="start again"):
+        StoreWriter(folder)
+    ballast.unlink()
+    with closing(StoreWriter(folder)) as store:
+        assert store.reader.version("kb") == 1
+
+
 def test_a_full_disk_refuses_a_new_store_and_a_backup(small_disk: Path, tmp_path: Path) -> None:
     with closing(StoreWriter(tmp_path / "store")) as store:
         store.commit("kb", [draft_of("a", os.urandom(4 << 20).hex())], [])
