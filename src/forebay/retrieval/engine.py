@@ -50,12 +50,17 @@ def write_error(error: BaseException, kb: str) -> ForebayError | None:
     if isinstance(error, ForebayError) and not isinstance(error, IndexDamaged):
         return error
     if disk_full(error):
-        return StoreFull(
-            "the disk is full, so the search index could not take in the change; free some space."
-        )
+        return no_room()
     if _BUSY_MARK in str(error):
         return StoreBusy(f"another process writes the search index of '{kb}'.")
     return None
+
+
+def no_room() -> StoreFull:
+    """The kernel's error for an index that found no room."""
+    return StoreFull(
+        "the disk is full, so the search index could not take in the change; free some space."
+    )
 
 
 def rebuild_error(error: BaseException, kb: str) -> ForebayError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,11 +12,12 @@ from threading import Event, Lock
 
 import msgspec
 
-from forebay.kernel.errors import ForebayError, StoreError
+from forebay.kernel.errors import ForebayError, StoreError, StoreFull
 from forebay.kernel.stages import IndexFeed
 from forebay.retrieval.engine import (
     disk_full,
     is_interrupt,
+    no_room,
     rebuild_error,
     write_error,
 )
@@ -34,6 +36,8 @@ from forebay.retrieval.vectors import VectorStore
 log = logging.getLogger(__name__)
 
 _FINGERPRINT_ATTEMPTS = 3
+_ROOM_BYTES = 16_000_000
+"""Less free space than this, and a failed write is taken for a full disk."""
 
 
 class DamageReport(msgspec.Struct, frozen=True):
@@ -168,11 +172,21 @@ class KbIndex:
             except BaseException as error:
                 if is_interrupt(error):
                     raise
-                known = write_error(error, self._kb)
+                known = write_error(error, self._kb) or self._room_error()
                 if known is not None:
                     raise known from error
                 log.warning("%s: the lexical index is damaged (%s)", self._kb, error)
         self._rebuild()
+
+    def _room_error(self) -> StoreFull | None:
+        """Why an unclear failure of writing may be the disk's: the engine's own threads hide it.
+
+        Building anew would need more room still.
+        """
+        with suppress(OSError):
+            if shutil.disk_usage(self._vectors.folder).free < _ROOM_BYTES:
+                return no_room()
+        return None
 
     def _rebuild(self) -> None:
         """Build the words anew from the record; meanwhile the snapshot stays as it is."""
@@ -255,15 +269,21 @@ class KbIndex:
             self._lexical.rest()
 
     def _look_after(self) -> None:
-        """Rest when nothing was written since the last time; replace segments that were harmed."""
-        if not self._busy:
-            self._lexical.rest()
+        """Rest when nothing was written since the last time; replace segments that were harmed.
+
+        Looks without the lock, so that changes never wait for mere looking.
+        """
+        if not self._busy and self._lexical.writing:
+            self.rest()
         self._busy = False
         self._take_report()
         if self._vectors.harmed():
-            log.warning("%s: vector segments are damaged; read from the record", self._kb)
-            self._vectors.open(self._vectors.view.fingerprint)
-            self._show_vectors()
+            with self._lock:
+                self._check_open()
+                if self._vectors.harmed():
+                    log.warning("%s: vector segments are damaged; read from the record", self._kb)
+                    self._vectors.open(self._vectors.view.fingerprint)
+                    self._show_vectors()
 
     def maintain(self, *, force: bool = False) -> bool:
         """Fold, merge and rebuild vector segments that are due; True when something was done.
@@ -272,12 +292,11 @@ class KbIndex:
         of the lowest priority. ``force`` folds deltas however small. Only for the writer.
         """
         with self._maintenance:
+            if self._writable:
+                self._look_after()
             with self._lock:
                 self._check_open()
-                if not self._writable:
-                    return False
-                self._look_after()
-                if self._vectors.view.fingerprint is None:
+                if not self._writable or self._vectors.view.fingerprint is None:
                     return False
                 chosen = self._due(force=force)
                 if not chosen:

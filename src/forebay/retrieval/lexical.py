@@ -195,15 +195,21 @@ class LexicalIndex:
     def _write(self, removed: Iterable[int], added: Iterable[Sequence[ChunkRow]]) -> LexicalView:
         assert self._index is not None
         self._caught_up = False
+        writer: tantivy.IndexWriter | None
         writer, self._writer = self._writer or self._new_writer(self._index), None
-        for chunk_id in removed:
-            writer.delete_documents_by_term("chunk", chunk_id)
-        for batch in added:
-            for row in batch:
-                writer.delete_documents_by_term("chunk", row.chunk_id)
-                writer.add_document(self._document(row))
-        writer.commit()
-        # Only after success: a writer that failed (disk full) is not to be trusted again.
+        try:
+            for chunk_id in removed:
+                writer.delete_documents_by_term("chunk", chunk_id)
+            for batch in added:
+                for row in batch:
+                    writer.delete_documents_by_term("chunk", row.chunk_id)
+                    writer.add_document(self._document(row))
+            writer.commit()
+        except BaseException:
+            # A writer that failed (disk full) is not to be trusted again. The error's traceback
+            # keeps this frame: without this line it would keep the folder's lock with it.
+            writer = None
+            raise
         self._writer = writer
         self._index.reload()
         return self._new_view()
@@ -271,6 +277,11 @@ class LexicalIndex:
     def _new_view(self) -> LexicalView:
         assert self._index is not None
         return self._view_of(self._index.searcher(), self._schema, self._generation)
+
+    @property
+    def writing(self) -> bool:
+        """Whether a writer is open."""
+        return self._writer is not None
 
     def rest(self) -> None:
         """Give up the writer and its threads, after its merges; the next write opens another."""

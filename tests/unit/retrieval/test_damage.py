@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +121,41 @@ def test_lost_vector_segments_are_read_from_the_record(tmp_path: Path) -> None:
 def test_an_engine_without_room_is_a_full_store(words: str) -> None:
     assert isinstance(write_error(ValueError(words), "kb"), StoreFull)
     assert write_error(ValueError("Unsupported dictionary type"), "kb") is None
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
+    try:
+        mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    except OSError:
+        mounted = False
+    if not mounted:
+        pytest.skip("a small file system cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_an_index_without_room_keeps_what_it_has_and_catches_up(small_disk: Path) -> None:
+    record = MemoryIndexFeed()
+    [first] = record.add("alpha one")
+    index = KbIndex.open(small_disk / "kb", "kb", record, writable=True)
+    ballast = small_disk / "ballast"
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    record.add(*[os.urandom(3000).hex() for _ in range(200)])
+    for _ in range(2):
+        with pytest.raises(StoreFull, match="free some space"):
+            index.refresh()
+        assert found(index, "alpha") == [first]
+    assert [path.name for path in (small_disk / "kb").glob("lexical-*")] == ["lexical-000000"]
+    ballast.unlink()
+    index.refresh()
+    assert index.snapshot().lexical.chunks == 201
+    index.close()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="threads are counted by the system")
