@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Lock
+from weakref import WeakMethod
 
 import msgspec
 
@@ -94,7 +95,7 @@ class KbIndex:
             settings.lexical,
             Analyzer(stemming=settings.lexical.stemming),
             writable=writable,
-            damaged=self._note_damage,
+            damaged=_weakly(self._note_damage),
         )
         self._busy = False
         self._lock = Lock()
@@ -400,6 +401,20 @@ class KbIndex:
             "fingerprint": snapshot.vectors.fingerprint or "",
             "maintenance_due": bool(self._writable and self._due(force=False)),
         }
+
+
+def _weakly(method: Callable[[int], None]) -> Callable[[int], None]:
+    """Call ``method`` while its object lives: a view must not keep a closed index, and its
+    engine's thread, alive through a cycle.
+    """
+    reference = WeakMethod(method)
+
+    def call(generation: int) -> None:
+        alive = reference()
+        if alive is not None:
+            alive(generation)
+
+    return call
 
 
 def _alive(each: LiveSegment) -> tuple[Ids, Floats32]:

@@ -176,4 +176,5 @@ def test_many_indexes_share_a_few_writers(tmp_path: Path) -> None:
     indexes.refresh("kb0")
     assert found(indexes.get("kb0"), "beta") == [new]
     indexes.close()
+    until(lambda: psutil.Process().num_threads() - before <= 6)
     assert not [t for t in threading.enumerate() if t.name == "index-heal"]
