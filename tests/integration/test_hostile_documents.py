@@ -16,6 +16,7 @@ import pytest
 from forebay.ingest import ChunkSettings, IngestLimits, ParsedDocument, ParsePool, PoolSettings
 from forebay.ingest.frames import CounterChoice
 from forebay.kernel.errors import Overloaded, UnsupportedDocument
+from tests.pdf import pdf_of
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 COUNTERS = "tests.integration.strange_counters"
@@ -64,21 +65,8 @@ def lying_zip(part: str) -> bytes:
     return data[:start] + body[: entry.compress_size] + data[start + entry.compress_size :]
 
 
-def pdf(objects: list[str], *, root: int = 1) -> bytes:
-    out = b"%PDF-1.4\n"
-    offsets = []
-    for number, body in enumerate(objects, start=1):
-        offsets.append(len(out))
-        out += f"{number} 0 obj\n{body}\nendobj\n".encode("latin-1")
-    table = len(out)
-    out += f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n".encode()
-    out += b"".join(f"{offset:010d} 00000 n \n".encode() for offset in offsets)
-    out += f"trailer\n<< /Size {len(objects) + 1} /Root {root} 0 R >>\n".encode()
-    return out + f"startxref\n{table}\n%%EOF\n".encode()
-
-
 def endless_page_tree() -> bytes:
-    return pdf(
+    return pdf_of(
         [
             "<< /Type /Catalog /Pages 2 0 R >>",
             "<< /Type /Pages /Kids [2 0 R 2 0 R 3 0 R] /Count 2000000000 >>",

@@ -73,7 +73,7 @@ def search(
     """Find passages and print them."""
     from forebay.app.composition import open_reading
 
-    settings, _ = load_settings(config, flags)
+    settings = load(config, flags)
     asked, query, top_k = words
 
     async def work() -> int:
@@ -122,7 +122,7 @@ def ask(
     """Answer a question; the text streams, sources follow."""
     from forebay.app.composition import open_reading
 
-    settings, _ = load_settings(config, flags)
+    settings = load(config, flags)
     asked, question = words
 
     async def work() -> int:
@@ -155,7 +155,7 @@ def ask(
 
 def kb_list(config: Path | None, flags: dict[str, Any], output: Output) -> int:
     """Every knowledge base."""
-    settings, _ = load_settings(config, flags)
+    settings = load(config, flags)
 
     def work(reader: Any) -> tuple[KbInfo, ...]:
         return tuple(reader.kbs())
@@ -173,7 +173,7 @@ def kb_list(config: Path | None, flags: dict[str, Any], output: Output) -> int:
 
 def kb_show(config: Path | None, flags: dict[str, Any], name: str, output: Output) -> int:
     """One knowledge base and its documents."""
-    settings, _ = load_settings(config, flags)
+    settings = load(config, flags)
 
     def work(reader: Any) -> tuple[KbInfo, list[Any]]:
         info = reader.kb(name)
@@ -217,7 +217,7 @@ def kb_export(
     config: Path | None, flags: dict[str, Any], words: tuple[str, Path], output: Output
 ) -> int:
     """Write one knowledge base to one file, beside whatever runs."""
-    settings, _ = load_settings(config, flags)
+    settings = load(config, flags)
     name, file = words
     _with_reader(settings, lambda reader: reader.export_kb(name, file))
     if output.as_json:

@@ -18,7 +18,7 @@ from forebay.app.settings import Settings, model_cache
 from forebay.app.writing import Writing, WritingParts
 from forebay.embedding.opening import open_embedder
 from forebay.kernel.clock import Clock, SystemClock
-from forebay.kernel.errors import ForebayError, NotFound
+from forebay.kernel.errors import ForebayError, NotFound, first_error
 from forebay.kernel.stages import Embedder
 from forebay.pipeline.folders import FolderRequest
 from forebay.retrieval import KbIndex, search_executor
@@ -125,15 +125,7 @@ async def _background(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
             finally:
                 task.cancel()
     except BaseExceptionGroup as errors:
-        raise _first(errors) from None
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error of a group: callers tell errors apart by class, not by nesting."""
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+        raise first_error(errors) from None
 
 
 async def _follow(reading: Reading, thread: BlockingPool) -> None:

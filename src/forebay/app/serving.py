@@ -16,7 +16,6 @@ import msgspec
 from forebay import __version__
 from forebay.app.changing import kb_of_path
 from forebay.app.composition import Service, open_service, run_loop
-from forebay.app.logs import start_logging
 from forebay.app.remote import handlers
 from forebay.app.runtime import open_process, store_folder
 from forebay.app.settings import KnowledgeSettings, Settings, load_settings
@@ -30,6 +29,7 @@ from forebay.kernel.clock import SystemClock
 from forebay.kernel.errors import ConfigError, ForebayError, InvalidRequest
 from forebay.pipeline.folders import FileEvent, FolderRequest
 from forebay.store.remote import WriterServer
+from forebay.telemetry.logs import configure_logging
 
 log = logging.getLogger("forebay.serve")
 
@@ -63,7 +63,7 @@ def serve(config: Path | None, flags: Mapping[str, Any], options: ServeOptions) 
         for path in knowledge.paths:
             if not Path(path).exists():
                 raise InvalidRequest(f"knowledge.{name} names {path}, which does not exist.")
-    start_logging(settings.telemetry)
+    configure_logging(settings.telemetry)
     return run_loop(_serve(_Run(settings, config, flags, options)))
 
 

@@ -15,13 +15,13 @@ import sys
 import msgspec
 
 from forebay.app.composition import Service, open_service, run_loop
-from forebay.app.logs import start_logging
 from forebay.app.runtime import open_process
 from forebay.app.settings import Settings
 from forebay.gateway.identity import build_table
 from forebay.gateway.parts import Readiness
 from forebay.gateway.server import Server
 from forebay.kernel.errors import ForebayError
+from forebay.telemetry.logs import configure_logging
 
 log = logging.getLogger("forebay.worker")
 MAX_SETTINGS_BYTES = 16 * 1024 * 1024
@@ -74,7 +74,7 @@ def main() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     listener = socket.socket(fileno=int(sys.argv[1]))
     settings = msgspec.json.decode(_first_line(), type=Settings)
-    start_logging(settings.telemetry)
+    configure_logging(settings.telemetry)
     run_loop(_serve(settings, listener))
 
 

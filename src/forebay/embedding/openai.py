@@ -25,6 +25,7 @@ from forebay.kernel.errors import (
     EngineRefused,
     Overloaded,
     Unavailable,
+    first_error,
 )
 from forebay.kernel.stages import EmbedderSpec
 
@@ -162,7 +163,7 @@ class OpenAIEmbedder:
                     group.create_task(lane())
         except BaseExceptionGroup as errors:
             # The first failure cancelled the others; it is the one worth telling.
-            raise errors.exceptions[0] from errors
+            raise first_error(errors) from errors
 
     async def _request(self, inputs: Sequence[str], *, urgent: bool) -> NDArray[np.float32]:
         try:

@@ -9,9 +9,10 @@ from forebay.gateway.directory import PREFIX, KbDirectory
 from forebay.gateway.exchange import Exchange, stage_headers
 from forebay.gateway.parts import GatewayParts
 from forebay.gateway.rendering import AnswerFrame, citation_body, forebay_body, usage_body
-from forebay.gateway.watching import ReadAhead, closing
+from forebay.gateway.watching import ReadAhead
 from forebay.kernel.errors import EngineError, InvalidRequest
 from forebay.kernel.stages import Message, Sampling
+from forebay.kernel.streams import closing
 from forebay.pipeline.messages import AnswerDelta, AnswerEnd, AnswerRequest
 from forebay.wire.chat import (
     AnswerMessage,

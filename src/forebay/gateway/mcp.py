@@ -32,11 +32,11 @@ from forebay.gateway.errors import failure
 from forebay.gateway.exchange import Exchange
 from forebay.gateway.parts import GatewayParts
 from forebay.gateway.rendering import citation_body, search_hit
-from forebay.gateway.watching import closing
 from forebay.kernel.clock import Deadline
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.errors import EngineError, InvalidRequest
 from forebay.kernel.stages import Message, SearchRequest
+from forebay.kernel.streams import closing
 from forebay.pipeline.messages import AnswerEnd, AnswerRequest
 from forebay.wire.chat import TopK
 from forebay.wire.decoding import JsonDecoder

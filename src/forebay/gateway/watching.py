@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
+
+from forebay.kernel.streams import closing
 
 T = TypeVar("T")
 
@@ -43,17 +44,6 @@ class DisconnectWatch:
             if message["type"] == "http.disconnect":
                 self._on_gone()
                 return
-
-
-@asynccontextmanager
-async def closing(events: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
-    """Close an iterator's generator at the end of the block, so that it frees what it holds."""
-    try:
-        yield events
-    finally:
-        close = getattr(events, "aclose", None)
-        if close is not None:
-            await close()
 
 
 class ReadAhead(Generic[T]):

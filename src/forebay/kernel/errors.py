@@ -167,3 +167,11 @@ class ConfigError(ForebayError):
     """A setting is unknown, mistyped or contradictory; the message names key and remedy."""
 
     code = "config_error"
+
+
+def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error of a group: callers tell errors apart by class, not by nesting."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

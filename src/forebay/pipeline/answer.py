@@ -7,8 +7,7 @@ is invisible here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -25,8 +24,8 @@ from forebay.kernel.stages import (
     Sampling,
     SearchRequest,
     SearchResult,
-    TextDelta,
 )
+from forebay.kernel.streams import closing
 from forebay.pipeline.messages import AnswerDelta, AnswerEnd, AnswerRequest, Citation, Usage
 
 INLINE_CHARACTERS = 20_000
@@ -95,7 +94,7 @@ class AnswerPipeline:
         writer = self._parts.cite(prompt)
         finished: Finished | None = None
         with ctx.stage("generation") as record:
-            async with aclosing(_generator(self._parts.generator.generate(ctx, prompt))) as events:
+            async with closing(self._parts.generator.generate(ctx, prompt)) as events:
                 async for event in events:
                     if isinstance(event, Finished):
                         finished = event
@@ -152,16 +151,3 @@ def question_of(messages: Sequence[Message]) -> str:
                 return message.content
             break
     raise InvalidRequest("messages must end with a user message that has text.", param="messages")
-
-
-async def _generator(
-    events: AsyncIterator[TextDelta | Finished],
-) -> AsyncGenerator[TextDelta | Finished, None]:
-    """Give any iterator an ``aclose`` that reaches the generator behind it."""
-    try:
-        async for event in events:
-            yield event
-    finally:
-        close = getattr(events, "aclose", None)
-        if close is not None:
-            await close()

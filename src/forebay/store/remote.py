@@ -33,6 +33,7 @@ from forebay.kernel.errors import (
     RateLimited,
     StoreError,
     Unavailable,
+    first_error,
 )
 
 log = logging.getLogger("forebay.store")
@@ -330,7 +331,7 @@ async def _unless_gone(
         raise late from None
     except BaseExceptionGroup as errors:
         # Not ``except*``: early 3.11 wraps what is raised inside it into a group again.
-        failed = _first(errors)
+        failed = first_error(errors)
         if not isinstance(failed, ForebayError | TimeoutError | _ClientGone):
             raise  # a fault of the handler: its caller logs it whole
     if isinstance(failed, _ClientGone):
@@ -340,13 +341,6 @@ async def _unless_gone(
     if failed is not None:
         raise failed
     return worker.result()
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 class WriterClient:

@@ -174,7 +174,7 @@ def configure_logging(settings: TelemetrySettings, stream: TextIO | None = None)
     root.setLevel(settings.log_level.upper())
     # Libraries speak up when something is wrong, not when something happens.
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
-    for name in ("mcp", "httpx2", "httpcore", "asyncio", "watchfiles"):
+    for name in ("faiss", "mcp", "httpx2", "httpcore", "asyncio", "watchfiles"):
         logging.getLogger(name).setLevel(logging.WARNING)
     listener.start()
     logs = Logs(handler, listener)

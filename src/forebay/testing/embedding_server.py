@@ -10,9 +10,10 @@ from typing import Any
 from aiohttp import web
 
 from forebay.testing.embedding import HashEmbedder
+from forebay.testing.loopback import LoopbackServer
 
 
-class EmbeddingServer:
+class EmbeddingServer(LoopbackServer):
     """Serves ``HashEmbedder`` vectors, unnormalised; async context manager.
 
     Set ``status`` or ``body`` to answer something wrong, clear ``gate`` to answer late;
@@ -20,36 +21,17 @@ class EmbeddingServer:
     """
 
     def __init__(self, dimensions: int = 32, *, key: str = "") -> None:
+        super().__init__("/v1/embeddings", self._answer)
         self.embedder = HashEmbedder(dimensions)
         self.status = 200
         self.headers: dict[str, str] = {}
         self.body: bytes | None = None
         self.ignore_encoding = False
-        self.gate = asyncio.Event()
-        self.gate.set()
         self.requests: list[dict[str, Any]] = []
         self.now = 0
         self.peak = 0
         self.cancelled = 0
-        self.base_url = ""
         self._key = key
-        self._runner: web.AppRunner | None = None
-
-    async def __aenter__(self) -> EmbeddingServer:
-        app = web.Application(client_max_size=64 * 1024 * 1024)
-        app.router.add_post("/v1/embeddings", self._answer)
-        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = self._runner.addresses[0][:2]
-        self.base_url = f"http://{host}:{port}/v1"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.gate.set()
-        if self._runner is not None:
-            await self._runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.Response:
         if self._key and request.headers.get("authorization") != f"Bearer {self._key}":

@@ -9,8 +9,10 @@ from typing import Any
 
 from aiohttp import web
 
+from forebay.testing.loopback import LoopbackServer
 
-class EngineServer:
+
+class EngineServer(LoopbackServer):
     """Streams its ``pieces``, one token each; async context manager.
 
     ``raw`` replaces the stream by these bytes, written one by one. ``status`` answers an error,
@@ -20,37 +22,18 @@ class EngineServer:
     """
 
     def __init__(self, pieces: Sequence[str] = ("Hello", " there", ".")) -> None:
+        super().__init__("/v1/chat/completions", self._answer)
         self.pieces = tuple(pieces)
         self.raw: Sequence[bytes] | None = None
         self.status = 200
         self.headers: dict[str, str] = {}
         self.break_after: int | None = None
         self.usage = True
-        self.gate = asyncio.Event()
-        self.gate.set()
         self.gone = asyncio.Event()
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.connections: set[object] = set()
         self.active = 0
-        self.base_url = ""
-        self._runner: web.AppRunner | None = None
-
-    async def __aenter__(self) -> EngineServer:
-        app = web.Application(client_max_size=64 * 1024 * 1024)
-        app.router.add_post("/v1/chat/completions", self._answer)
-        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = self._runner.addresses[0][:2]
-        self.base_url = f"http://{host}:{port}/v1"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.gate.set()
-        if self._runner is not None:
-            await self._runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

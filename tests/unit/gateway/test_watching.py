@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from forebay.gateway.lag import watch_lag
-from forebay.gateway.watching import DisconnectWatch, ReadAhead, closing
+from forebay.gateway.watching import DisconnectWatch, ReadAhead
 from forebay.kernel.clock import SystemClock
+from forebay.kernel.streams import closing
 
 
 class Source:

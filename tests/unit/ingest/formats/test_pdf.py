@@ -7,6 +7,7 @@ import pytest
 from forebay.ingest import IngestLimits, parse
 from forebay.ingest.formats.pdf import _ends_paragraph, _without_line_numbers
 from forebay.kernel.errors import UnsupportedDocument
+from tests.pdf import pdf_of
 
 IMAGE = "q {w} 0 0 {h} 0 0 cm BI /W 1 /H 1 /CS /G /BPC 8 ID \x80 EI Q\n"
 
@@ -25,16 +26,7 @@ def pdf(*pages: str, extra: str = "") -> bytes:
             f">> >> /Contents {5 + 2 * index} 0 R >>"
         )
         objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
-    out = b"%PDF-1.4\n"
-    offsets = []
-    for number, body in enumerate(objects, start=1):
-        offsets.append(len(out))
-        out += f"{number} 0 obj\n{body}\nendobj\n".encode("latin-1")
-    table = len(out)
-    out += f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n".encode()
-    out += b"".join(f"{offset:010d} 00000 n \n".encode() for offset in offsets)
-    out += f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R >>\n".encode()
-    return out + f"startxref\n{table}\n%%EOF\n".encode()
+    return pdf_of(objects)
 
 
 def shown(text: str, *, mode: int = 0, y: int = 700) -> str:
