@@ -1,0 +1,1 @@
+"""What is asked, and when: arrivals, traces, request content, workload files."""
