@@ -1,0 +1,63 @@
+"""A token bucket that may go into debt: level(t) = min(burst, level(t0) + rate x (t - t0)).
+
+Reserving needs the whole amount to be there; settling what was really used may lower the level
+under zero, down to minus one burst, so that a request that ran over its estimate is paid for by
+the ones that follow.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How fast a bucket fills and how much it holds, in cost (tokens under default factors)."""
+
+    rate_per_s: Annotated[float, Meta(description="Tokens that come back a second.", gt=0.0)]
+    burst: Annotated[float, Meta(description="Tokens that may be used at once.", gt=0.0)]
+
+    def scaled(self, factor: float) -> Limit:
+        """The same limit grown or shrunk; a factor of 1 gives this very value."""
+        if factor == 1.0:
+            return self
+        return Limit(self.rate_per_s * factor, self.burst * factor)
+
+
+class TokenBucket:
+    """One limit's level, full in the beginning."""
+
+    __slots__ = ("_at", "_level", "limit")
+
+    def __init__(self, limit: Limit, now: float) -> None:
+        self.limit = limit
+        self._level = limit.burst
+        self._at = now
+
+    def level(self, now: float) -> float:
+        """What may be reserved now; negative in debt. Time that runs backwards changes nothing."""
+        if now > self._at:
+            limit = self.limit
+            self._level = min(limit.burst, self._level + (now - self._at) * limit.rate_per_s)
+            self._at = now
+        return self._level
+
+    def wait_s(self, amount: float, now: float) -> float:
+        """Seconds until ``amount`` is there; 0 when it is, infinite when it can never be."""
+        if amount > self.limit.burst:
+            return math.inf
+        return max(0.0, (amount - self.level(now)) / self.limit.rate_per_s)
+
+    def take(self, amount: float, now: float) -> None:
+        """Lower the level; a negative ``amount`` gives back. Debt ends at minus one burst."""
+        burst = self.limit.burst
+        self._level = max(-burst, min(burst, self.level(now) - amount))
+
+    def resize(self, limit: Limit, now: float) -> None:
+        """Go on under another limit: what was used stays used."""
+        used = self.limit.burst - self.level(now)
+        self.limit = limit
+        self._level = max(-limit.burst, min(limit.burst, limit.burst - used))

@@ -1,0 +1,135 @@
+"""The ledger: every dimension of a request (key, user, tenant, line, IP, global) or none.
+
+A request names its claims. ``reserve`` looks at all buckets first and charges them only when each
+can pay, so that a refusal by one leaves the others untouched. What was reserved is corrected when
+the prompt is known and settled by what was used; both are safe to call for ever: a settled
+reservation does nothing more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import msgspec
+
+from forebay.policy.quota.bucket import Limit, TokenBucket
+
+
+class Claim(msgspec.Struct, frozen=True, gc=False):
+    """One bucket a request is charged to: ``dimension`` (``tenant`` …), whose, and its limit."""
+
+    dimension: str
+    key: str
+    limit: Limit
+
+
+class Refusal(msgspec.Struct, frozen=True, gc=False):
+    """The dimension that cannot pay; ``retry_after_s`` is infinite when it never could."""
+
+    dimension: str
+    key: str
+    retry_after_s: float
+
+    @property
+    def never(self) -> bool:
+        """Whether the amount is over the whole burst: waiting does not help."""
+        return math.isinf(self.retry_after_s)
+
+
+class Reservation:
+    """What one request holds until it is settled."""
+
+    __slots__ = ("_buckets", "amount", "open")
+
+    def __init__(self, buckets: tuple[TokenBucket, ...], amount: float) -> None:
+        self._buckets = buckets
+        self.amount = amount
+        self.open = True
+
+    def correct(self, amount: float, now: float) -> None:
+        """Hold ``amount`` instead, once it is known better; may go into debt."""
+        if self.open:
+            self._move(amount, now)
+
+    def settle(self, used: float, now: float) -> None:
+        """Pay ``used`` and end; the rest goes back, what is missing becomes debt."""
+        if self.open:
+            self.open = False
+            self._move(used, now)
+
+    def _move(self, amount: float, now: float) -> None:
+        for bucket in self._buckets:
+            bucket.take(amount - self.amount, now)
+        self.amount = amount
+
+
+class QuotaLedger:
+    """Buckets by dimension and key, at most ``max_buckets`` of them.
+
+    A full bucket equals a new one and is forgotten first. When none is full any more, keys not
+    seen before share one bucket of their dimension: the bound can be neither burst nor evaded.
+    """
+
+    def __init__(self, max_buckets: int = 100_000) -> None:
+        self._max = max_buckets
+        self._buckets: OrderedDict[tuple[str, str], TokenBucket] = OrderedDict()
+
+    def reserve(self, claims: Sequence[Claim], amount: float, now: float) -> Reservation | Refusal:
+        """Charge ``amount`` to every claim, or to none and say which refused for how long."""
+        buckets = tuple(self._bucket(claim, now) for claim in claims)
+        worst: Refusal | None = None
+        for claim, bucket in zip(claims, buckets, strict=True):
+            wait_s = bucket.wait_s(amount, now)
+            if wait_s > 0 and (worst is None or wait_s > worst.retry_after_s):
+                worst = Refusal(claim.dimension, claim.key, wait_s)
+        if worst is not None:
+            return worst
+        for bucket in buckets:
+            bucket.take(amount, now)
+        return Reservation(buckets, amount)
+
+    def remaining(self, claims: Sequence[Claim], now: float) -> tuple[Claim, float] | None:
+        """The claim with the least left and what that is; None without claims."""
+        levels = [(claim, self._bucket(claim, now).level(now)) for claim in claims]
+        return min(levels, key=lambda one: one[1], default=None)
+
+    def most(self, claims: Sequence[Claim]) -> float:
+        """The largest amount that could ever be reserved: the smallest burst."""
+        return min((claim.limit.burst for claim in claims), default=math.inf)
+
+    def statistics(self) -> dict[str, int]:
+        """Buckets held."""
+        return {"buckets": len(self._buckets)}
+
+    def _bucket(self, claim: Claim, now: float) -> TokenBucket:
+        key = (claim.dimension, claim.key)
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            if len(self._buckets) >= self._max and not self._forget(now):
+                key = (claim.dimension, "")
+                bucket = self._buckets.get(key)
+            if bucket is None:
+                bucket = self._buckets[key] = TokenBucket(claim.limit, now)
+        elif bucket.limit is not claim.limit and bucket.limit != claim.limit:
+            bucket.resize(claim.limit, now)
+        self._buckets.move_to_end(key)
+        return bucket
+
+    def _forget(self, now: float) -> bool:
+        """Drop a full bucket among the longest unused; a bounded look keeps this cheap."""
+        for key in list(_first(self._buckets, 16)):
+            bucket = self._buckets[key]
+            if bucket.level(now) >= bucket.limit.burst:
+                del self._buckets[key]
+                return True
+            # It is in use or in debt: look at others next time.
+            self._buckets.move_to_end(key)
+        return False
+
+
+def _first(
+    buckets: OrderedDict[tuple[str, str], TokenBucket], count: int
+) -> Sequence[tuple[str, str]]:
+    return [key for key, _ in zip(buckets, range(count), strict=False)]
