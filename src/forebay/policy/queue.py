@@ -1,0 +1,241 @@
+"""One pool's waiting line: by class, fair between tenants by cost, earliest deadline inside.
+
+Between classes, strict order: a high one never waits for a normal one. Between the tenants of a
+class, start-time fair queueing (Goyal, Vin, Cheng 1996): a tenant's next request starts at
+S = max(V, F of its previous one) and ends at F = S + cost / weight, where V is the start tag of
+what was taken last; the smallest S goes first. So backlogged tenants get cost in proportion to
+their weights, whatever the sizes of their requests, and one that was idle gains no credit.
+Within a tenant, the earliest deadline first.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator
+from typing import Annotated, Generic, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from forebay.kernel.context import Priority
+
+T = TypeVar("T")
+CLASSES: tuple[Priority, ...] = ("high", "normal", "low")
+
+
+class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The bounds of a waiting line."""
+
+    max_waiting: Annotated[int, Meta(description="Requests that may wait at once.", ge=0)] = 256
+    max_waiting_cost: Annotated[
+        float, Meta(description="Tokens of waiting requests in all; 0: no bound.", ge=0.0)
+    ] = 0.0
+
+
+class Waiting(Generic[T]):
+    """One request in line; ``item`` is the caller's own."""
+
+    __slots__ = ("cost", "deadline_at", "item", "priority", "queued_at", "state", "tenant")
+
+    def __init__(
+        self, item: T, *, tenant: str, priority: Priority, cost: float, deadline_at: float
+    ) -> None:
+        self.item = item
+        self.tenant = tenant
+        self.priority = priority
+        self.cost = cost
+        self.deadline_at = deadline_at
+        self.queued_at = 0.0
+        self.state = "new"
+
+
+class _Line(Generic[T]):
+    """A tenant's waiting requests in one class, earliest deadline first."""
+
+    __slots__ = ("cost", "finish", "heap", "live", "ordered", "start", "tenant", "weight")
+
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+        self.weight = 1.0
+        self.heap: list[tuple[float, int, Waiting[T]]] = []
+        self.live = 0
+        self.cost = 0.0
+        self.start = 0.0
+        self.finish = 0.0
+        self.ordered = False
+
+    def head(self) -> Waiting[T]:
+        """The earliest deadline of a line somebody waits in."""
+        while self.heap[0][2].state != "waiting":
+            heapq.heappop(self.heap)
+        return self.heap[0][2]
+
+    def tidy(self) -> None:
+        """Drop those who left, once they are the most."""
+        if len(self.heap) > 2 * self.live + 16:
+            self.heap = [entry for entry in self.heap if entry[2].state == "waiting"]
+            heapq.heapify(self.heap)
+
+
+class _Class(Generic[T]):
+    """The tenants of one class in order of their start tags."""
+
+    __slots__ = ("cost", "lines", "live", "order", "virtual")
+
+    def __init__(self) -> None:
+        self.lines: dict[str, _Line[T]] = {}
+        self.order: list[tuple[float, int, _Line[T]]] = []
+        self.virtual = 0.0
+        self.live = 0
+        self.cost = 0.0
+
+    def tidy(self) -> None:
+        """Forget tenants whose last service lies behind the virtual time, now and then.
+
+        They would start at the virtual time if they came back: forgetting changes nothing.
+        """
+        if self.live == 0:
+            self.lines.clear()
+            self.order.clear()
+            self.virtual = self.cost = 0.0
+            return
+        if len(self.order) > 2 * self.live + 64:
+            for _, _, line in self.order:
+                line.ordered = line.live > 0
+            self.order = [entry for entry in self.order if entry[2].live]
+            heapq.heapify(self.order)
+        if len(self.lines) > 2 * self.live + 64:
+            self.lines = {
+                name: line
+                for name, line in self.lines.items()
+                if line.live or line.ordered or line.finish > self.virtual
+            }
+
+
+class FairQueue(Generic[T]):
+    """A bounded waiting line; calls take time logarithmic in its length.
+
+    Whoever waits leaves by ``pop`` or by ``remove``: deadlines order the line, they do not end a
+    wait by themselves.
+    """
+
+    def __init__(self, settings: QueueSettings) -> None:
+        self._settings = settings
+        self._classes: dict[Priority, _Class[T]] = {name: _Class() for name in CLASSES}
+        self._numbers = itertools.count()
+        self.count = 0
+        self.cost = 0.0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def push(self, one: Waiting[T], now: float, weight: float = 1.0) -> tuple[Waiting[T], ...]:
+        """Let ``one`` wait; return those to be refused for it, or ``(one,)`` itself.
+
+        ``weight`` is the tenant's share. Room is made only by lower classes: first by the end of
+        the longest line. Those returned have left already.
+        """
+        refused: list[Waiting[T]] = []
+        while not self._fits(one.cost):
+            worst = self._worst(below=one.priority)
+            if worst is None:
+                for other in refused:  # nobody is pushed out in vain
+                    self._enter(other)
+                one.state = "refused"
+                return (one,)
+            self._leave(worst, "refused")
+            refused.append(worst)
+        one.queued_at = now
+        self._enter(one).weight = weight
+        return tuple(refused)
+
+    def pop(self) -> Waiting[T] | None:
+        """Take the next one; None when nobody waits."""
+        for name in CLASSES:
+            group = self._classes[name]
+            while group.live:
+                start, _, line = heapq.heappop(group.order)
+                line.ordered = False
+                if not line.live:
+                    continue
+                head = line.head()
+                heapq.heappop(line.heap)
+                group.virtual = max(group.virtual, start)
+                line.finish = start + head.cost / line.weight
+                self._leave(head, "taken")
+                if line.live:
+                    self._order(group, line)
+                return head
+        return None
+
+    def remove(self, one: Waiting[T]) -> bool:
+        """Take out one who left; False when it was not in line any more."""
+        if one.state != "waiting":
+            return False
+        self._leave(one, "gone")
+        return True
+
+    def cost_before(self, priority: Priority) -> float:
+        """Cost of all who wait in higher classes and in this one."""
+        return sum(self._classes[name].cost for name in CLASSES[: CLASSES.index(priority) + 1])
+
+    def __iter__(self) -> Iterator[Waiting[T]]:
+        for group in self._classes.values():
+            for line in group.lines.values():
+                for _, _, one in line.heap:
+                    if one.state == "waiting":
+                        yield one
+
+    def statistics(self) -> dict[str, float]:
+        """Who waits, by class, and what they cost together."""
+        waiting: dict[str, float] = {name: self._classes[name].live for name in CLASSES}
+        return {**waiting, "waiting": self.count, "cost": self.cost}
+
+    def _fits(self, cost: float) -> bool:
+        bound = self._settings.max_waiting_cost
+        if self.count >= self._settings.max_waiting:
+            return False
+        return not bound or self.count == 0 or self.cost + cost <= bound
+
+    def _worst(self, below: Priority) -> Waiting[T] | None:
+        for name in reversed(CLASSES[CLASSES.index(below) + 1 :]):
+            lines = [line for line in self._classes[name].lines.values() if line.live]
+            if lines:
+                line = max(lines, key=lambda each: each.cost / each.weight)
+                waiting = (entry for entry in line.heap if entry[2].state == "waiting")
+                return max(waiting, key=lambda entry: entry[:2])[2]
+        return None
+
+    def _enter(self, one: Waiting[T]) -> _Line[T]:
+        group = self._classes[one.priority]
+        line = group.lines.get(one.tenant)
+        if line is None:
+            line = group.lines[one.tenant] = _Line(one.tenant)
+        one.state = "waiting"
+        heapq.heappush(line.heap, (one.deadline_at, next(self._numbers), one))
+        for part in (line, group):
+            part.live += 1
+            part.cost += one.cost
+        self.count += 1
+        self.cost += one.cost
+        if not line.ordered:
+            self._order(group, line)
+        return line
+
+    def _leave(self, one: Waiting[T], state: str) -> None:
+        group = self._classes[one.priority]
+        line = group.lines[one.tenant]
+        one.state = state
+        for part in (line, group):
+            part.live -= 1
+            part.cost -= one.cost
+        self.count -= 1
+        self.cost = self.cost - one.cost if self.count else 0.0
+        line.tidy()
+        group.tidy()
+
+    def _order(self, group: _Class[T], line: _Line[T]) -> None:
+        line.start = max(group.virtual, line.finish)
+        line.ordered = True
+        heapq.heappush(group.order, (line.start, next(self._numbers), line))
