@@ -92,8 +92,9 @@ class Batch:
         return rows, until[rows] - self.at[rows]
 
     def tpot(self) -> tuple[Ints, Floats]:
-        """Row numbers and seconds per output token after the first, of whole answers."""
-        rows = np.flatnonzero((self.status == _OK) & (self.first >= 0) & (self.output_tokens > 1))
+        """Row numbers and seconds per output token after the first, of whole streamed answers."""
+        streamed = (self.first >= 0) & (self.last > self.first)
+        rows = np.flatnonzero((self.status == _OK) & streamed & (self.output_tokens > 1))
         spread = self.last[rows] - self.first[rows]
         return rows, spread / (self.output_tokens[rows] - 1)
 

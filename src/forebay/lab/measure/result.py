@@ -22,6 +22,7 @@ TIMEOUT = "timeout"
 CONNECT_FAILED = "connect_failed"
 CUT = "cut"
 ERROR_EVENT = "error_event"
+MALFORMED = "malformed"
 DISCONNECTED = "disconnected"
 NOT_SENT = "not_sent"
 STATUSES = (
@@ -32,13 +33,15 @@ STATUSES = (
     CONNECT_FAILED,
     CUT,
     ERROR_EVENT,
+    MALFORMED,
     DISCONNECTED,
     NOT_SENT,
 )
 """How a request can end.
 
 ``refused``: 429, or 503 with ``retry-after``. ``cut``: the connection ended before the answer
-did. ``error_event``: an error inside a stream. ``disconnected``: the client left on purpose.
+did. ``error_event``: an error inside a stream. ``malformed``: not the
+protocol, or not its JSON. ``disconnected``: the client left on purpose.
 ``not_sent``: the generator could not send it (its own bound).
 """
 
@@ -96,6 +99,7 @@ class SliceFigures(msgspec.Struct, frozen=True):
     good: int = 0
     statuses: dict[str, int] = {}
     ttft: str = ""
+    itl: str = ""
     total: str = ""
 
 

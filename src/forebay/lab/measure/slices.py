@@ -19,7 +19,7 @@ from forebay.lab.measure.result import (
 )
 
 MAX_KINDS = 64
-_METRICS = ("ttft", "total")
+_METRICS = ("ttft", "itl", "total")
 _FACTS = 16
 _GOOD = 15
 _LONG_AFTER = 4
@@ -27,7 +27,7 @@ _LONG_AFTER = 4
 
 
 class SliceTally:
-    """Per slice and kind: counts by status and two-digit histograms of TTFT and total.
+    """Per slice and kind: counts by status and two-digit histograms of TTFT, ITL and total.
 
     Slices double in width whenever there would be more than ``max_slices`` of them, so memory
     stays bounded for a run of any length.
@@ -54,9 +54,10 @@ class SliceTally:
         keys = (where * MAX_KINDS + batch.kind) * _FACTS
         good = batch.good()
         self._facts.add(np.concatenate([keys + batch.status, keys[good] + _GOOD]))
-        for metric, (rows, seconds) in enumerate((batch.ttft(), batch.total())):
+        times = ((*batch.ttft(), None), batch.itl(), (*batch.total(), None))
+        for metric, (rows, seconds, weights) in enumerate(times):
             cells = (where[rows] * MAX_KINDS + batch.kind[rows]) * len(_METRICS) + metric
-            self._cells.add(cells * self._grid.size + self._grid.index(seconds))
+            self._cells.add(cells * self._grid.size + self._grid.index(seconds), weights)
         sent = batch.status != STATUSES.index(NOT_SENT)
         ended = self._slice(batch.finished[sent])
         self._last = max(self._last, int(ended.max(initial=-1)))
@@ -98,7 +99,8 @@ class SliceTally:
                     good=facts.get(key + _GOOD, 0),
                     statuses=statuses,
                     ttft=self._histogram(number, kind, 0),
-                    total=self._histogram(number, kind, 1),
+                    itl=self._histogram(number, kind, 1),
+                    total=self._histogram(number, kind, 2),
                 )
         return found
 
