@@ -1,0 +1,65 @@
+"""The choice of a replica: least outstanding work, sessions where their prefix is, if not busy.
+
+Work is cost in flight over the replica's weight, with the engine's own KV use added when it is
+exposed. A session goes to the replica that rendezvous hashing (Thaler, Ravishankar 1998) gives it,
+so its prefix is cached there and few sessions move when replicas come and go; unless that one
+has more than ``bound`` times the mean work (consistent hashing with bounded loads, Mirrokni 2018).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+KV_FULL = 0.95
+
+
+class ReplicaLoad:
+    """What is under way on one replica."""
+
+    __slots__ = ("cost", "kv_use", "name", "requests", "weight")
+
+    def __init__(self, name: str, weight: float = 1.0) -> None:
+        self.name = name
+        self.weight = weight
+        self.requests = 0
+        self.cost = 0.0
+        self.kv_use: float | None = None
+
+    def took(self, cost: float) -> None:
+        """A request of this cost went there."""
+        self.requests += 1
+        self.cost += cost
+
+    def gave_back(self, cost: float) -> None:
+        """It ended."""
+        self.requests -= 1
+        self.cost = self.cost - cost if self.requests else 0.0
+
+    def work(self) -> float:
+        """Comparable between replicas of one pool; an engine out of KV memory counts as far."""
+        full = self.kv_use is not None and self.kv_use > KV_FULL
+        return (self.cost + 1.0) / self.weight * (4.0 if full else 1.0)
+
+
+def choose(
+    loads: Sequence[ReplicaLoad], *, session: str = "", turn: int = 0, bound: float = 1.25
+) -> ReplicaLoad:
+    """The replica for the next request among ``loads``, which are those fit to take it.
+
+    ``turn`` breaks ties between equals, so that they take turns.
+    """
+    if not loads:
+        raise ValueError("no replica to choose from")
+    count = len(loads)
+    least = min(range(count), key=lambda at: (loads[at].work(), (at - turn) % count))
+    if session and count > 1:
+        home = max(loads, key=lambda load: _score(session, load.name))
+        mean = sum(load.work() for load in loads) / count
+        if home.work() <= bound * mean or home.work() <= loads[least].work():
+            return home
+    return loads[least]
+
+
+def _score(session: str, name: str) -> bytes:
+    return hashlib.blake2b(f"{name}\0{session}".encode(), digest_size=8).digest()

@@ -1,0 +1,111 @@
+"""Whether a replica is fit: passive signs from requests, active ones from probes, ejection.
+
+A replica is ejected after ``failures`` in a row, or as soon as a request on it has shown no sign of
+life for ``stalled_s`` (a hung engine fails nothing, it only keeps everybody waiting). It stays out
+for ``rest_s``, twice as long after each relapse, up to ``max_rest_s``; then one request may try it,
+and only its success lets the others back.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+State = Literal["fit", "ejected", "trial"]
+
+
+class EjectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When a replica is left alone, and for how long."""
+
+    failures: Annotated[int, Meta(description="Failures in a row that eject.", ge=1)] = 3
+    stalled_s: Annotated[
+        float,
+        Meta(description="Seconds without a sign of life from a request that eject.", gt=0.0),
+    ] = 5.0
+    rest_s: Annotated[float, Meta(description="First rest, in seconds.", gt=0.0)] = 1.0
+    max_rest_s: Annotated[float, Meta(description="Longest rest, in seconds.", gt=0.0)] = 30.0
+
+
+class ReplicaHealth:
+    """One replica's state; every change is a call with the time."""
+
+    __slots__ = ("_failures", "_rest_s", "_settings", "_until", "_waiting", "ejections", "state")
+
+    def __init__(self, settings: EjectionSettings) -> None:
+        self._settings = settings
+        self._failures = 0
+        self._rest_s = settings.rest_s
+        self._until = 0.0
+        # Requests that wait for a sign of life, by when they began to, oldest first.
+        self._waiting: dict[object, float] = {}
+        self.state: State = "fit"
+        self.ejections = 0
+
+    def admits(self, now: float) -> bool:
+        """Whether a request may go there now."""
+        self._look(now)
+        if self.state == "fit":
+            return True
+        return self.state == "ejected" and now >= self._until
+
+    def began(self, request: object, now: float) -> None:
+        """A request went there; the first after a rest is the trial."""
+        if self.state == "ejected" and now >= self._until:
+            self.state = "trial"
+        self._waiting[request] = now
+
+    def alive(self, request: object, now: float) -> None:
+        """A token came: the request waits for its next one from now."""
+        if request in self._waiting:
+            del self._waiting[request]
+            self._waiting[request] = now
+        if self.state == "trial":
+            self._recover()
+        self._failures = 0
+
+    def ended(self, request: object, now: float, *, ok: bool | None) -> None:
+        """The request is over: it worked, it failed, or (None) its client left."""
+        self._waiting.pop(request, None)
+        if ok:
+            if self.state != "fit":
+                self._recover()
+            self._failures = 0
+        elif ok is False:
+            self._failures += 1
+            if self.state == "trial" or self._failures >= self._settings.failures:
+                self._eject(now)
+        elif self.state == "trial":
+            # It proved nothing; the next one tries.
+            self.state = "ejected"
+
+    def probed(self, now: float, *, ok: bool) -> None:
+        """An active health check answered, or did not."""
+        if ok and self.state == "ejected" and now >= self._until:
+            self._recover()
+        elif not ok and self.state == "fit":
+            self._eject(now)
+
+    def _look(self, now: float) -> None:
+        if self.state == "ejected" or not self._waiting:
+            return
+        oldest = next(iter(self._waiting.values()))
+        if now - oldest > self._settings.stalled_s:
+            self._eject(now)
+
+    def _eject(self, now: float) -> None:
+        if self.state == "ejected" and now < self._until:
+            return
+        self.state = "ejected"
+        self.ejections += 1
+        self._until = now + self._rest_s
+        self._rest_s = min(self._settings.max_rest_s, self._rest_s * 2)
+        self._failures = 0
+        # Those who hang there have been counted: only new ones judge it from here.
+        self._waiting.clear()
+
+    def _recover(self) -> None:
+        self.state = "fit"
+        self._rest_s = self._settings.rest_s
+        self._failures = 0

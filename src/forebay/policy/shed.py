@@ -1,0 +1,178 @@
+"""Who is refused because of time: a standing queue's members, and who could not finish anyway.
+
+``DelayShedder`` is CoDel (RFC 8289): when the least delay over an ``interval`` stays above
+``target``, the queue stands rather than absorbs a burst; members are then dropped at a rate that
+rises with the square root of their number until the delay is below the target again.
+
+``DrainRate`` is how fast a pool really works off cost while it has work; ``wait_s`` and the honest
+``retry-after`` come from it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+DECAY_FLOOR = 1e-9
+
+
+class ShedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What delay is tolerated, and for how long."""
+
+    target_s: Annotated[
+        float, Meta(description="Queue delay that is always fine, in seconds.", gt=0.0)
+    ] = 0.02
+    interval_s: Annotated[
+        float,
+        Meta(description="How long the delay must stay above it before anybody is shed.", gt=0.0),
+    ] = 0.5
+
+
+class DelayShedder:
+    """Decides for each one that is taken from a queue whether it is served or shed."""
+
+    __slots__ = ("_above_since", "_drops", "_next_at", "_settings", "dropping", "shed")
+
+    def __init__(self, settings: ShedSettings) -> None:
+        self._settings = settings
+        self._above_since: float | None = None
+        self._next_at = 0.0
+        self._drops = 0
+        self.dropping = False
+        self.shed = 0
+
+    def sheds(self, waited_s: float, now: float) -> bool:
+        """Whether the one that waited so long and would be served now is shed instead."""
+        if waited_s < self._settings.target_s:
+            self._above_since = None
+            self.dropping = False
+            return False
+        if self._above_since is None:
+            self._above_since = now
+        if not self.dropping:
+            if now - self._above_since < self._settings.interval_s:
+                return False
+            self.dropping = True
+            # A queue that stood a moment ago is still near the rate that was needed then.
+            recent = now - self._next_at < 16 * self._settings.interval_s
+            self._drops = max(1, self._drops - 2) if recent and self._drops > 2 else 1
+        elif now < self._next_at:
+            return False
+        else:
+            self._drops += 1
+        self._next_at = now + self._settings.interval_s / math.sqrt(self._drops)
+        self.shed += 1
+        return True
+
+    def emptied(self) -> None:
+        """Nobody waits any more."""
+        self._above_since = None
+        self.dropping = False
+
+
+class DrainRate:
+    """Cost worked off a second while there was work, over roughly the last ``memory_s``.
+
+    Call ``at`` whenever the pool becomes busy or idle and ``done`` for each settled request.
+    """
+
+    __slots__ = ("_at", "_busy", "_busy_s", "_cost", "_memory_s", "_seen")
+
+    def __init__(self, memory_s: float = 10.0) -> None:
+        self._memory_s = memory_s
+        self._cost = 0.0
+        self._busy_s = 0.0
+        self._busy = False
+        self._at = 0.0
+        self._seen = 0
+
+    def at(self, now: float, *, busy: bool) -> None:
+        """Time went on; from now the pool is busy or not."""
+        if self._busy:
+            passed_s = max(0.0, now - self._at)
+            kept = math.exp(-passed_s / self._memory_s)
+            self._cost *= kept
+            self._busy_s = self._busy_s * kept + passed_s
+        self._busy = busy
+        self._at = now
+
+    def done(self, cost: float, now: float) -> None:
+        """So much was worked off."""
+        self.at(now, busy=self._busy)
+        self._cost += cost
+        self._seen += 1
+
+    def rate(self) -> float | None:
+        """Cost a second; None until there is evidence."""
+        if self._seen < 8 or self._busy_s < DECAY_FLOOR or self._cost <= 0:
+            return None
+        return self._cost / self._busy_s
+
+    def wait_s(self, cost: float) -> float | None:
+        """Seconds in which ``cost`` is worked off at the present rate."""
+        rate = self.rate()
+        return None if rate is None else cost / rate
+
+
+class ServiceForecast:
+    """How long a request will take once it is served, learned: a + b x input + c x output.
+
+    A least-squares fit over recent requests (weights fade by ``forget`` a request), solved from
+    running sums; no coefficient is let under zero. Until ``learn_after`` requests have been seen
+    the answer is None and nobody is refused on its account.
+    """
+
+    __slots__ = ("_forget", "_learn_after", "_m", "_seen", "_v")
+
+    def __init__(self, *, forget: float = 0.995, learn_after: int = 20) -> None:
+        self._forget = forget
+        self._learn_after = learn_after
+        self._m = [0.0] * 6  # upper triangle of sum w x x', x = (1, input, output)
+        self._v = [0.0] * 3  # sum w x y
+        self._seen = 0
+
+    def observe(self, input_tokens: float, output_tokens: float, took_s: float) -> None:
+        """Note a request that ran to its end."""
+        f, m, v = self._forget, self._m, self._v
+        i, o = input_tokens, output_tokens
+        for at, value in enumerate((1.0, i, o, i * i, i * o, o * o)):
+            m[at] = m[at] * f + value
+        for at, value in enumerate((took_s, i * took_s, o * took_s)):
+            v[at] = v[at] * f + value
+        self._seen += 1
+
+    def forecast_s(self, input_tokens: float, output_tokens: float) -> float | None:
+        """Seconds such a request probably takes; None while too little is known."""
+        if self._seen < self._learn_after:
+            return None
+        a, b, c = self._coefficients()
+        return a + b * input_tokens + c * output_tokens
+
+    def _coefficients(self) -> tuple[float, float, float]:
+        n, si, so, ii, io, oo = self._m
+        y, yi, yo = self._v
+        # A little ridge, scaled to each term, keeps constant inputs solvable.
+        ii, oo = ii * (1 + 1e-6) + 1e-9, oo * (1 + 1e-6) + 1e-9
+        # Centre on the means, then solve two by two.
+        cii, cio, coo = ii - si * si / n, io - si * so / n, oo - so * so / n
+        cyi, cyo = yi - si * y / n, yo - so * y / n
+        b, c = _two_by_two((cii, cio, coo), (cyi, cyo))
+        a = (y - b * si - c * so) / n
+        return (max(0.0, a), b, c) if a >= 0 else (0.0, *_two_by_two((ii, io, oo), (yi, yo)))
+
+
+def _two_by_two(m: tuple[float, float, float], v: tuple[float, float]) -> tuple[float, float]:
+    """Non-negative least squares for two coefficients."""
+    p, q, r = m
+    det = p * r - q * q
+    if det > 1e-9 * max(p * r, 1e-30):
+        b, c = (v[0] * r - v[1] * q) / det, (v[1] * p - v[0] * q) / det
+        if b >= 0 and c >= 0:
+            return b, c
+    alone_b = max(0.0, v[0] / p) if p > 0 else 0.0
+    alone_c = max(0.0, v[1] / r) if r > 0 else 0.0
+    # The better of the two: it explains more of the sum of squares.
+    return (alone_b, 0.0) if alone_b * v[0] >= alone_c * v[1] else (0.0, alone_c)

@@ -1,0 +1,173 @@
+"""Limits, shedding, drain rates, forecasts, tails, retries, batches."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from forebay.kernel.errors import ConfigError
+from forebay.policy.batch import BatchSettings, BatchSize, concurrency_for
+from forebay.policy.limit import AdaptiveLimit, LimitSettings
+from forebay.policy.retry import RetryBudget, RetrySettings
+from forebay.policy.shed import DelayShedder, DrainRate, ServiceForecast, ShedSettings
+from forebay.policy.tail import TailSettings, TailWatch
+
+
+def settle(limit: AdaptiveLimit, slots: int, ends: int, demand: int = 10_000) -> list[int]:
+    """A server of ``slots``: latency is 1 up to them, then in proportion; the limit's course."""
+    draw = Random(slots)
+    course = []
+    for _ in range(ends):
+        working = min(limit.limit, demand)
+        latency = max(1.0, working / slots) * draw.uniform(0.9, 1.1)
+        limit.observe(latency, working)
+        course.append(limit.limit)
+    return course
+
+
+@pytest.mark.parametrize("slots", [1, 4, 16, 100])
+def test_a_limit_finds_twice_the_slots(slots: int) -> None:
+    course = settle(AdaptiveLimit(LimitSettings()), slots, 60_000)[30_000:]
+    middle = sorted(course)[len(course) // 2]
+    assert 1.4 * slots <= middle <= 2.8 * slots
+
+
+def test_a_limit_follows_a_server_that_shrinks_and_grows() -> None:
+    limit = AdaptiveLimit(LimitSettings())
+    settle(limit, 32, 30_000)
+    settle(limit, 4, 30_000)
+    # Latency per cost is the same on four slots alone: the base stays what it was.
+    assert 4 <= limit.limit <= 12
+    settle(limit, 32, 30_000)
+    assert 40 <= limit.limit <= 90
+
+
+def test_a_limit_does_not_grow_unused_and_falls_with_failures() -> None:
+    limit = AdaptiveLimit(LimitSettings(initial=8))
+    settle(limit, 100, 5000, demand=2)
+    assert limit.limit <= 8
+    for _ in range(500):
+        limit.observe(1.0, 8, ok=False)
+    assert limit.limit == 1
+    with pytest.raises(ConfigError, match="least <= initial"):
+        LimitSettings(initial=2, least=4)
+
+
+def test_a_burst_is_absorbed_and_a_standing_queue_is_shed() -> None:
+    shedder = DelayShedder(ShedSettings(target_s=0.02, interval_s=0.5))
+    assert not any(shedder.sheds(0.3 - now, now) for now in (0.0, 0.1, 0.2, 0.285))
+    drops = [now for now in range(1, 400) if shedder.sheds(0.1, 1 + now / 100)]
+    assert drops
+    assert drops[0] == 51
+    gaps = [after - before for before, after in pairwise(drops)]
+    assert gaps == sorted(gaps, reverse=True)
+    assert not shedder.sheds(0.001, 6.0)
+    assert not shedder.dropping
+    shedder.emptied()
+    assert not shedder.sheds(0.1, 7.0)
+
+
+def test_drain_rate_counts_busy_time_only() -> None:
+    drain = DrainRate(memory_s=10)
+    assert drain.wait_s(10) is None
+    now = 0.0
+    for _ in range(50):
+        drain.at(now, busy=True)
+        now += 0.5
+        drain.done(50, now)
+        drain.at(now, busy=False)
+        now += 2.0
+    rate = drain.rate()
+    assert rate is not None
+    assert 95 <= rate <= 112
+    assert drain.wait_s(1000) == pytest.approx(1000 / rate)
+
+
+def test_a_forecast_learns_prefill_and_decode() -> None:
+    draw = Random(1)
+    forecast = ServiceForecast()
+    assert forecast.forecast_s(10, 10) is None
+    for _ in range(300):
+        i, o = draw.randint(10, 8000), draw.randint(5, 2000)
+        forecast.observe(i, o, (0.02 + i * 1e-4 + o * 0.01) * draw.uniform(0.95, 1.05))
+    light, heavy = forecast.forecast_s(50, 10), forecast.forecast_s(8000, 2000)
+    assert light is not None
+    assert heavy is not None
+    assert 0 <= light < 1.0
+    assert heavy == pytest.approx(20.82, rel=0.05)
+
+
+def test_a_forecast_of_constant_sizes_is_their_mean_and_never_negative() -> None:
+    forecast = ServiceForecast(learn_after=5)
+    for _ in range(10):
+        forecast.observe(100, 20, 0.4)
+    assert forecast.forecast_s(100, 20) == pytest.approx(0.4, rel=0.01)
+    odd = ServiceForecast(learn_after=5)
+    for i, o, took in ((10, 10, 5.0), (1000, 10, 1.0), (10, 500, 1.0), (900, 400, 0.1)) * 5:
+        odd.observe(i, o, took)
+    for i, o in ((0, 0), (10_000, 0), (0, 10_000)):
+        guess = odd.forecast_s(i, o)
+        assert guess is not None
+        assert guess >= 0
+
+
+def test_the_tail_watch_warns_and_calms_down_with_hysteresis() -> None:
+    watch = TailWatch(TailSettings(least=100, window=200, calm_s=10))
+    for _ in range(100):
+        watch.observe(0.1, long=False)
+    assert watch.judge(0.0) is None
+    for number in range(400):
+        watch.observe(1.0 if number % 20 == 0 else 0.1, long=False)
+    change = watch.judge(1.0)
+    assert change is not None
+    assert (change.level, change.was) == ("severe", "normal")
+    assert change.reason == "P99 is 10.0 times P50" or "times P50" in change.reason
+    for _ in range(3000):
+        watch.observe(0.1, long=False)
+    assert watch.judge(2.0) is None
+    assert watch.judge(11.0) is None
+    change = watch.judge(12.5)
+    assert change is not None
+    assert change.level == "normal"
+
+
+def test_many_long_requests_are_a_sign_of_their_own() -> None:
+    watch = TailWatch(TailSettings(least=50, window=50))
+    for _ in range(300):
+        watch.observe(1.0, long=True)
+    change = watch.judge(0.0)
+    assert change is not None
+    assert change.level == "severe"
+    assert "are long" in change.reason
+    with pytest.raises(ConfigError, match="above warn"):
+        TailSettings(warn_ratio=5, severe_ratio=4)
+
+
+def test_retries_stay_within_a_tenth() -> None:
+    budget = RetryBudget(RetrySettings(share=0.1, burst=10))
+    made = 0
+    for _ in range(1000):
+        budget.request()
+        made += budget.take(1, remaining_s=10, needs_s=1)
+    assert 100 <= made <= 110
+    assert not budget.take(2, remaining_s=10, needs_s=1)
+    budget.request()
+    assert not RetryBudget(RetrySettings()).take(1, remaining_s=0.5, needs_s=1)
+
+
+def test_batches_follow_slope_and_memory() -> None:
+    size = BatchSize(BatchSettings(), 100)
+    assert size.look(100, 0.5, 0.0) == 100
+    assert size.look(120, 0.5, 5.0) == 120
+    assert size.look(500, 0.5, 6.0) == 120  # too soon
+    assert size.look(125, 0.5, 10.0) == 120  # a small rise
+    assert size.look(100, 0.9, 15.0) == 90
+    assert size.look(50, 0.7, 20.0) == 90  # memory is not the reason
+
+
+def test_littles_law() -> None:
+    assert concurrency_for(120, 0.043) == 6
+    assert concurrency_for(100, 0.05) == 5
+    assert concurrency_for(0, 1) == 1
