@@ -1,4 +1,4 @@
-"""Packed term counts of chunks: what exact scoring needs, and a bounded memory of them."""
+"""Packed facts of chunks: what exact scoring needs, and a bounded memory of them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,29 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from threading import Lock
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+Floats = npt.NDArray[np.float64]
+Hashes = npt.NDArray[np.uint32]
+Mask = npt.NDArray[np.bool_]
+
 _TABLE_SIZE = 1 << 16
 _COUNT_MAX = 255
+_TERM_BYTES = 5
+_TAIL = struct.Struct("<I?")
+"""Number of terms with repeats, and whether the document is Chinese; as long as one term."""
 _ENTRY_BYTES = 120
 """About what an entry costs beside its bytes."""
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """One row per chunk: counts of the terms asked for, lengths in terms, Chinese or not."""
+
+    frequencies: Floats
+    lengths: Floats
+    chinese: Mask
 
 
 def term_hash(term: str) -> int:
@@ -22,40 +38,62 @@ def term_hash(term: str) -> int:
     return zlib.crc32(term.encode("utf-8", "surrogatepass"))
 
 
-def pack_counts(terms: Sequence[str]) -> bytes:
-    """Pack term counts: n little-endian uint32 term hashes, then n uint8 counts (at most 255)."""
+def pack_facts(terms: Sequence[str], *, chinese: bool) -> bytes:
+    """Pack n little-endian uint32 term hashes, n uint8 counts (at most 255), length, language."""
     counts = Counter(terms)
     hashes = [term_hash(term) for term in counts]
-    return struct.pack(f"<{len(hashes)}I", *hashes) + bytes(
-        [min(_COUNT_MAX, count) for count in counts.values()]
+    return (
+        struct.pack(f"<{len(hashes)}I", *hashes)
+        + bytes([min(_COUNT_MAX, count) for count in counts.values()])
+        + _TAIL.pack(len(terms), chinese)
     )
 
 
-def term_frequencies(packed: Sequence[bytes], terms: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Return a ``len(packed)`` x ``len(terms)`` matrix of counts from packed term counts."""
+def packed_hashes(packed: Sequence[bytes]) -> Hashes:
+    """Return the term hashes of all ``packed`` chunks, one per chunk and term."""
+    return np.frombuffer(
+        b"".join([data[: 4 * (len(data) // _TERM_BYTES - 1)] for data in packed]), "<u4"
+    )
+
+
+def unpack_facts(packed: Sequence[bytes], terms: Sequence[str]) -> Facts:
+    """Return what is known of ``packed`` chunks and the terms asked for."""
+    sizes = [len(data) // _TERM_BYTES - 1 for data in packed]
+    tails = [_TAIL.unpack_from(data, len(data) - _TERM_BYTES) for data in packed]
+    return Facts(
+        _frequencies(packed, sizes, terms),
+        np.array([length for length, _ in tails], np.float64),
+        np.array([chinese for _, chinese in tails], np.bool_),
+    )
+
+
+def _frequencies(packed: Sequence[bytes], sizes: list[int], terms: Sequence[str]) -> Floats:
     matrix = np.zeros((len(packed), len(terms)))
-    if not terms:
+    if not terms or not packed:
         return matrix
-    sizes = [len(data) // 5 for data in packed]
-    both = list(zip(packed, sizes, strict=True))
-    hashes = np.frombuffer(b"".join([data[: 4 * size] for data, size in both]), "<u4")
-    counts = np.frombuffer(b"".join([data[4 * size :] for data, size in both]), np.uint8)
-    wanted = np.asarray([term_hash(term) for term in terms], "<u4")
-    order = np.argsort(wanted)
+    hashes = packed_hashes(packed)
+    wanted = np.array([term_hash(term) for term in terms], np.uint32)
+    order = wanted.argsort()
     # Nearly all hashes are of terms nobody asked for: a table of their low bits drops those.
     table = np.zeros(_TABLE_SIZE, np.bool_)
     table[wanted % _TABLE_SIZE] = True
-    maybe = np.flatnonzero(table[hashes & np.uint32(_TABLE_SIZE - 1)])
-    place = np.searchsorted(wanted, hashes[maybe], sorter=order)
-    place = order[np.minimum(place, len(wanted) - 1)]
-    held = wanted[place] == hashes[maybe]
-    rows = np.searchsorted(np.cumsum(sizes), maybe[held], side="right")
-    np.add.at(matrix, (rows, place[held]), counts[maybe[held]])
+    maybe = table[hashes.astype(np.uint16)].nonzero()[0]
+    asked = hashes[maybe]
+    place = order[np.minimum(wanted[order].searchsorted(asked), len(wanted) - 1)]
+    held = wanted[place] == asked
+    at, place = maybe[held], place[held]
+    ends = np.array(sizes).cumsum()
+    rows = ends.searchsorted(at, side="right")
+    counts = np.frombuffer(
+        b"".join([data[4 * size : -_TERM_BYTES] for data, size in zip(packed, sizes, strict=True)]),
+        np.uint8,
+    )
+    np.add.at(matrix, (rows, place), counts[at])
     return matrix
 
 
-class CountsCache:
-    """Least-recently-used packed counts by chunk id, bounded in bytes; a chunk never changes."""
+class FactsCache:
+    """Least-recently-used packed facts by chunk id, bounded in bytes; a chunk never changes."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
@@ -73,7 +111,7 @@ class CountsCache:
             return found
 
     def put(self, chunk_id: int, data: bytes) -> None:
-        """Remember one chunk's counts."""
+        """Remember one chunk's facts."""
         with self._lock:
             if chunk_id in self._entries:
                 return

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from forebay.retrieval.fusion import Ids, Mask
-from forebay.retrieval.keys import language_key
 from forebay.retrieval.lexical_search import LexicalView
 from forebay.retrieval.terms import is_chinese
-
-_CHINESE = ((language_key("zh"),),)
 
 
 def foreign_mask(lexical: LexicalView, query: str, chunk_ids: Ids) -> Mask:
@@ -18,10 +13,5 @@ def foreign_mask(lexical: LexicalView, query: str, chunk_ids: Ids) -> Mask:
     A document's language decides, as ingest detected it; English and other languages share an
     alphabet, names and numbers, and are not told apart.
     """
-    chinese = lexical.count_allowed(_CHINESE)
-    if chinese in (0, lexical.chunks):
-        held = np.full(len(chunk_ids), chinese > 0)
-    else:
-        held = np.isin(chunk_ids, lexical.allowed_among(_CHINESE, chunk_ids))
-    foreign: Mask = held != is_chinese(query)
+    foreign: Mask = lexical.chinese(chunk_ids.tolist()) != is_chinese(query)
     return foreign

@@ -20,7 +20,7 @@ import tantivy
 from forebay.kernel.documents import ChunkRow
 from forebay.kernel.errors import Gone
 from forebay.kernel.stages import IndexFeed
-from forebay.retrieval.counts import CountsCache, pack_counts
+from forebay.retrieval.counts import FactsCache, pack_facts
 from forebay.retrieval.engine import GuardedSearcher, IndexDamaged, is_interrupt
 from forebay.retrieval.files import read_struct, sync_folder, write_struct
 from forebay.retrieval.keys import row_keys
@@ -28,7 +28,8 @@ from forebay.retrieval.lexical_search import LexicalView
 from forebay.retrieval.settings import LexicalSettings
 from forebay.retrieval.terms import ANALYSIS_VERSION, Analyzer
 
-_FORMAT = 1
+_FORMAT = 2
+CHINESE = "zh"
 _ROWS_PER_BATCH = 256
 _INHERITED_CHUNKS_MAX = 512
 
@@ -42,13 +43,13 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 def build_schema() -> tantivy.Schema:
-    """Fields: words, keys for filters, the chunk's number, its length and its term counts."""
+    """Fields: words, keys for filters, the chunk's number, its length, and facts for scoring."""
     builder = tantivy.SchemaBuilder()
     builder.add_text_field("body", tokenizer_name="whitespace", index_option="freq")
     builder.add_text_field("keys", tokenizer_name="raw", index_option="basic")
     builder.add_integer_field("chunk", indexed=True, fast=True)
     builder.add_integer_field("length", fast=True)
-    builder.add_bytes_field("counts", stored=True)
+    builder.add_bytes_field("facts", stored=True)
     return builder.build()
 
 
@@ -83,7 +84,7 @@ class LexicalIndex:
         self._folder = folder
         self._settings = settings
         self._analyzer = analyzer
-        self._counts = CountsCache(settings.counts_cache_bytes)
+        self._facts = FactsCache(settings.counts_cache_bytes)
         self._schema = build_schema()
         self._format = format_tag(settings)
         self._writable = writable
@@ -117,7 +118,7 @@ class LexicalIndex:
         if searcher is not None:
             guarded = GuardedSearcher(searcher, partial(self._damaged, generation))
         return LexicalView(
-            guarded, schema, self._settings, analyzer=self._analyzer, counts=self._counts
+            guarded, schema, self._settings, analyzer=self._analyzer, facts=self._facts
         )
 
     def _open(self, applied: Applied) -> bool:
@@ -145,7 +146,7 @@ class LexicalIndex:
         """
         self._writer = self._index = None
         # What was read from damaged files may be kept there.
-        self._counts = CountsCache(self._settings.counts_cache_bytes)
+        self._facts = FactsCache(self._settings.counts_cache_bytes)
         self.version = 0
         self._published = self._caught_up = False
         used = [int(p.name[8:]) for p in self._folder.glob("lexical-*") if p.name[8:].isdigit()]
@@ -224,7 +225,7 @@ class LexicalIndex:
             document.add_text("keys", key)
         document.add_integer("chunk", row.chunk_id)
         document.add_integer("length", len(terms))
-        document.add_bytes("counts", pack_counts(terms))
+        document.add_bytes("facts", pack_facts(terms, chinese=row.language == CHINESE))
         return document
 
     def _publish(self, version: int) -> None:

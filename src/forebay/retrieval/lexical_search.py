@@ -16,22 +16,29 @@ import numpy as np
 import numpy.typing as npt
 import tantivy
 
-from forebay.retrieval.counts import CountsCache, term_frequencies, term_hash
+from forebay.retrieval.counts import (
+    FactsCache,
+    Floats,
+    Hashes,
+    Mask,
+    packed_hashes,
+    term_hash,
+    unpack_facts,
+)
 from forebay.retrieval.engine import GuardedSearcher
 from forebay.retrieval.keys import ALIVE
 from forebay.retrieval.settings import LexicalSettings
 from forebay.retrieval.terms import Analyzer
 
 Demands = tuple[tuple[str, ...], ...]
-Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
-Hashes = npt.NDArray[np.uint32]
 
 _FREQUENCIES_MAX = 20_000
 _ALLOWED_SETS_MAX = 32
 _FEW_IDS = 2048
 _DENSE = 4
 """A run of ids with at most this many times their number between its ends is asked as a range."""
+_FEW_KEYS = 8
 _FEW = 256
 """Up to this many ids, single term queries are faster than the engine's set query."""
 
@@ -71,13 +78,13 @@ class LexicalView:
         settings: LexicalSettings,
         *,
         analyzer: Analyzer,
-        counts: CountsCache,
+        facts: FactsCache,
     ) -> None:
         self._searcher = searcher
         self._schema = schema
         self._settings = settings
         self._analyzer = analyzer
-        self._counts = counts
+        self._facts = facts
         self._lock = Lock()
         self._frequencies: dict[int, int] = {}
         self._allowed: OrderedDict[Demands, Ids] = OrderedDict()
@@ -159,10 +166,7 @@ class LexicalView:
         addresses = self._find([(tantivy.Occur.Must, self._among(chunk_ids))], len(chunk_ids))
         if not addresses:
             return np.empty(0, np.uint32)
-        ids = self._searcher.fast_field_values("chunk", addresses)
-        packed = self._packed_counts([int(i) for i in ids if i is not None], addresses)
-        data = b"".join([each[: len(each) // 5 * 4] for each in packed])
-        return np.frombuffer(data, "<u4")
+        return packed_hashes(self._packed_at(addresses)[1])
 
     def _idf(self, frequency: int) -> float:
         if not frequency:
@@ -174,19 +178,39 @@ class LexicalView:
         if self._searcher is None or not query.terms:
             return NO_HITS
         proposals = limit + max(self._settings.spare_candidates, limit // 4)
-        clauses = [(tantivy.Occur.Must, self._any_term(query))]
-        clauses += [(tantivy.Occur.Must, self._demand(keys)) for keys in demands]
-        hits = self._score(self._find(clauses, proposals), query)
+        wanted = self._any_term(query)
+        if demands:
+            clauses = [(tantivy.Occur.Must, wanted)]
+            clauses += [(tantivy.Occur.Must, self._demand(keys)) for keys in demands]
+            wanted = tantivy.Query.boolean_query(clauses)
+        found = self._searcher.search(wanted, limit=proposals, count=False)
+        ids, packed = self._packed_at([address for _, address in found.hits])
+        hits = self._score(ids, packed, query)
         return LexicalHits(hits.ids[:limit], hits.scores[:limit], hits.coverage[:limit])
 
     def score(self, query: LexicalQuery, chunk_ids: Sequence[int]) -> LexicalHits:
-        """Return exact scores of those ``chunk_ids`` that hold at least one term."""
-        if self._searcher is None or not query.terms or not chunk_ids:
+        """Return exact scores of those ``chunk_ids`` that hold at least one term.
+
+        A chunk that is not in this view any more or not yet may be scored all the same.
+        """
+        if not query.terms:
             return NO_HITS
-        clauses = [(tantivy.Occur.Must, self._among(chunk_ids))]
-        hits = self._score(self._find(clauses, len(chunk_ids)), query)
+        known = [
+            (chunk_id, data)
+            for chunk_id, data in zip(chunk_ids, self._packed_of(chunk_ids), strict=True)
+            if data is not None
+        ]
+        hits = self._score([each for each, _ in known], [data for _, data in known], query)
         held = hits.scores > 0.0
         return LexicalHits(hits.ids[held], hits.scores[held], hits.coverage[held])
+
+    def chinese(self, chunk_ids: Sequence[int]) -> Mask:
+        """Return which of ``chunk_ids`` are of Chinese documents; unknown ones are not."""
+        packed = self._packed_of(chunk_ids)
+        known = unpack_facts([data for data in packed if data is not None], ())
+        mask = np.zeros(len(packed), np.bool_)
+        mask[[data is not None for data in packed]] = known.chinese
+        return mask
 
     def allowed(self, demands: Demands) -> Ids:
         """Return the ids of all chunks that meet ``demands``, ascending; kept per view."""
@@ -232,16 +256,6 @@ class LexicalView:
             return NO_HITS.ids
         return np.sort(np.asarray(self._searcher.fast_field_values("chunk", addresses), np.int64))
 
-    def count_allowed(self, demands: Demands) -> int:
-        """Return how many chunks meet ``demands`` without listing them."""
-        if self._searcher is None:
-            return 0
-        if not demands:
-            return self.chunks
-        clauses = [(tantivy.Occur.Must, self._demand(keys)) for keys in demands]
-        query = tantivy.Query.boolean_query(clauses)
-        return _count(self._searcher, query)
-
     def _find(
         self, clauses: list[tuple[tantivy.Occur, tantivy.Query]], limit: int
     ) -> list[tantivy.DocAddress]:
@@ -278,7 +292,12 @@ class LexicalView:
     def _demand(self, keys: tuple[str, ...]) -> tantivy.Query:
         if not keys:
             return tantivy.Query.empty_query()
-        query = tantivy.Query.term_set_query(self._schema, "keys", list(keys))
+        if len(keys) <= _FEW_KEYS:
+            # The engine walks the lists of few keys, and makes a set of all that pass of more.
+            each = [tantivy.Query.term_query(self._schema, "keys", key, "basic") for key in keys]
+            query = tantivy.Query.boolean_query([(tantivy.Occur.Should, one) for one in each])
+        else:
+            query = tantivy.Query.term_set_query(self._schema, "keys", list(keys))
         return tantivy.Query.const_score_query(query, 0.0)
 
     def _among(self, chunk_ids: Sequence[int]) -> tantivy.Query:
@@ -290,37 +309,53 @@ class LexicalView:
             query = tantivy.Query.term_set_query(self._schema, "chunk", wanted)
         return tantivy.Query.const_score_query(query, 0.0)
 
-    def _score(self, addresses: list[tantivy.DocAddress], query: LexicalQuery) -> LexicalHits:
-        if not addresses:
+    def _score(
+        self, chunk_ids: Sequence[int], packed: Sequence[bytes], query: LexicalQuery
+    ) -> LexicalHits:
+        if not chunk_ids:
             return NO_HITS
-        assert self._searcher is not None
-        ids = np.asarray(self._searcher.fast_field_values("chunk", addresses), np.int64)
-        lengths = np.asarray(self._searcher.fast_field_values("length", addresses), np.float64)
-        packed = self._packed_counts(ids.tolist(), addresses)
-        frequencies = term_frequencies(packed, query.terms)
+        ids = np.array(chunk_ids, np.int64)
+        facts = unpack_facts(packed, query.terms)
         k1, b = self._settings.k1, self._settings.b
-        norm = k1 * (1.0 - b + b * lengths / self._average)
-        idf = np.asarray(query.idf)
+        norm = k1 * (1.0 - b + b * facts.lengths / self._average)
+        idf = np.array(query.idf)
+        frequencies = facts.frequencies
         scores = (idf * frequencies * (k1 + 1.0) / (frequencies + norm[:, None])).sum(axis=1)
         coverage = (idf * (frequencies > 0)).sum(axis=1) / idf.sum()
         order = np.lexsort((ids, -scores))
         return LexicalHits(ids[order], scores[order], coverage[order])
 
-    def _packed_counts(
-        self, chunk_ids: Sequence[int], addresses: Sequence[tantivy.DocAddress]
-    ) -> list[bytes]:
-        assert self._searcher is not None
-        packed: list[bytes] = []
-        known = self._counts.get(chunk_ids)
-        for chunk_id, address, data in zip(chunk_ids, addresses, known, strict=True):
-            packed.append(self._read_counts(chunk_id, address) if data is None else data)
-        return packed
+    def _packed_of(self, chunk_ids: Sequence[int]) -> list[bytes | None]:
+        """Return the facts of each chunk, None where this view has none; mostly from memory."""
+        packed = self._facts.get(chunk_ids)
+        missing = [i for i, data in zip(chunk_ids, packed, strict=True) if data is None]
+        if not missing or self._searcher is None:
+            return packed
+        addresses = self._find([(tantivy.Occur.Must, self._among(missing))], len(missing))
+        found = dict(zip(*self._packed_at(addresses), strict=True))
+        return [
+            found.get(i) if data is None else data
+            for i, data in zip(chunk_ids, packed, strict=True)
+        ]
 
-    def _read_counts(self, chunk_id: int, address: tantivy.DocAddress) -> bytes:
+    def _packed_at(self, addresses: list[tantivy.DocAddress]) -> tuple[list[int], list[bytes]]:
+        """Return ids and facts of the chunks at ``addresses``."""
         assert self._searcher is not None
-        stored: Any = self._searcher.doc(address).get_first("counts")
+        if not addresses:
+            return [], []
+        chunk_ids: list[int] = self._searcher.fast_field_values("chunk", addresses)
+        known = self._facts.get(chunk_ids)
+        packed = [
+            self._read_facts(chunk_id, address) if data is None else data
+            for chunk_id, address, data in zip(chunk_ids, addresses, known, strict=True)
+        ]
+        return chunk_ids, packed
+
+    def _read_facts(self, chunk_id: int, address: tantivy.DocAddress) -> bytes:
+        assert self._searcher is not None
+        stored: Any = self._searcher.doc(address).get_first("facts")
         data = bytes(stored)
-        self._counts.put(chunk_id, data)
+        self._facts.put(chunk_id, data)
         return data
 
 

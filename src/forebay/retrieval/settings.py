@@ -37,7 +37,7 @@ class LexicalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     counts_cache_bytes: Annotated[
         int,
         Meta(description="Memory for term counts of chunks that were scored lately.", ge=0),
-    ] = 16_000_000
+    ] = 40_000_000
     writer_heap_bytes: Annotated[
         int,
         Meta(description="Memory of the index writer before it flushes a segment.", ge=15_000_000),
