@@ -1,100 +1,474 @@
-"""A continuous-batching engine that jumps over runs of decode steps in closed form."""
+"""A continuous-batching engine that jumps over runs of decode steps in closed form.
+
+The schedule is vLLM's (V1): each step takes a token for every decoding sequence first, then
+prefill chunks up to ``max_num_batched_tokens``, older ones first, then new ones from the waiting
+queue. A step ends for all its sequences at once. What differs on purpose: the blocks of a whole
+prompt are taken at admission; only prompt blocks with hashes are cached, and they can be shared
+from the end of the step that computed them; free blocks are used before cached ones.
+
+Between two changes of the batch every step is a pure decode step over the same sequences, so time,
+tokens and blocks follow from counters. One *segment* is such a run, or one step with prefill. The
+counters stand at the segment's end while it is under way; whatever interferes first shortens the
+run to the step that is in flight.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+import math
 
-import msgspec
-
-from forebay.kernel.errors import ConfigError, ContextTooLong
-from forebay.lab.sim.sequence import Sequence
+from forebay.kernel.errors import ConfigError
+from forebay.lab.sim.blocks import BlockPool, Node
+from forebay.lab.sim.config import EngineConfig, RequestTooLong
+from forebay.lab.sim.decoding import Decoding
+from forebay.lab.sim.figures import EngineStatistics, Progress
+from forebay.lab.sim.sequence import Sequence, State
 from forebay.lab.sim.steps import StepModel
+from forebay.lab.sim.waiting import FifoWaiting, PriorityWaiting, in_priority_order
 
+__all__ = [
+    "Engine",
+    "EngineConfig",
+    "EngineStatistics",
+    "Progress",
+    "RequestTooLong",
+    "Sequence",
+    "State",
+]
 
-class RequestTooLong(ContextTooLong):
-    """The sequence can never fit this engine, however empty it is."""
-
-
-class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator would set on the engine; the defaults are vLLM's (V1)."""
-
-    kv_tokens: int
-    block_tokens: int = 16
-    watermark: float = 0.01
-    max_num_seqs: int = 256
-    max_num_batched_tokens: int = 2048
-    max_model_len: int = 8192
-    prefix_caching: bool = True
-    scheduling: Literal["fifo", "priority"] = "fifo"
-
-    def __post_init__(self) -> None:
-        if self.kv_tokens < self.block_tokens:
-            raise ConfigError("not yet written")
-
-
-class Progress:
-    """What happened since the last call, each list in order of time.
-
-    Times stand in the sequences: ``first_token_at``, ``finished_at``.
-    """
-
-    __slots__ = ("finished", "first_tokens", "preempted")
-
-    def __init__(self) -> None:
-        self.first_tokens: list[Sequence] = []
-        self.finished: list[Sequence] = []
-        self.preempted: list[Sequence] = []
-
-
-class EngineStatistics(msgspec.Struct, frozen=True):
-    """The engine's figures now; counters count from its start."""
-
-    running: int
-    waiting: int
-    blocks_total: int
-    blocks_used: int  # held by sequences
-    blocks_cached: int  # held by nobody, kept for their contents
-    blocks_free: int
-    preemptions: int
-    finished: int
-    cancelled: int
-    prompt_tokens: int  # of prompts whose prefill ended
-    generation_tokens: int
-    prefix_query_tokens: int
-    prefix_hit_tokens: int
-
-    @property
-    def kv_use(self) -> float:
-        """Share of the KV blocks that sequences hold, 0 to 1."""
-        return self.blocks_used / self.blocks_total
+_NEVER = math.inf
 
 
 class Engine:
     """One replica: give it sequences, move it through time, take what happened."""
 
+    __slots__ = (
+        "_block",
+        "_by_priority",
+        "_cancelled",
+        "_chunks",
+        "_decoding",
+        "_end",
+        "_finished",
+        "_generated",
+        "_model",
+        "_now",
+        "_order",
+        "_pool",
+        "_preempted",
+        "_prefilling",
+        "_prefix_hits",
+        "_prefix_queries",
+        "_progress",
+        "_prompted",
+        "_running",
+        "_start",
+        "_start_context",
+        "_start_decoding",
+        "_steps",
+        "_waiting",
+        "_watermark_blocks",
+        "config",
+    )
+
     def __init__(self, config: EngineConfig, steps: StepModel) -> None:
         self.config = config
+        self._model = steps
+        self._block = config.block_tokens
+        self._by_priority = config.scheduling == "priority"
+        self._pool = BlockPool(config.kv_tokens // config.block_tokens)
+        self._watermark_blocks = int(config.watermark * self._pool.total)
+        self._waiting: FifoWaiting | PriorityWaiting = (
+            PriorityWaiting() if self._by_priority else FifoWaiting()
+        )
+        self._running: dict[Sequence, None] = {}  # in order of admission
+        self._prefilling: list[Sequence] = []
+        self._order = 0
+        self._now = -_NEVER
+        self._decoding = Decoding(self._block)  # as at the end of the segment
+        # The segment under way; no steps while idle.
+        self._steps = 0
+        self._start = 0.0
+        self._end = _NEVER
+        self._start_decoding = 0
+        self._start_context = 0
+        self._chunks: list[tuple[Sequence, int]] | None = None
+        # Figures.
+        self._progress: Progress | None = None
+        self._finished = 0
+        self._cancelled = 0
+        self._preempted = 0
+        self._prompted = 0
+        self._generated = 0
+        self._prefix_hits = 0
+        self._prefix_queries = 0
 
     def submit(self, sequence: Sequence, now: float) -> None:
         """Queue a new sequence; RequestTooLong when it can never fit."""
-        raise NotImplementedError
+        self._check(sequence)
+        if now >= self._end:
+            self._pass(now)
+        self._now = now
+        self._order += 1
+        sequence.order = self._order
+        sequence.arrived_at = now
+        sequence.state = State.WAITING
+        waiting = self._waiting
+        blocked = not self._by_priority and len(waiting) > 0
+        waiting.push(sequence)
+        if not self._steps:
+            self._schedule(now)
+        elif (
+            self._steps > 1
+            and not blocked
+            and len(self._running) < self.config.max_num_seqs
+            and waiting.head() is sequence
+        ):
+            self._shorten()
 
     def cancel(self, sequence: Sequence, now: float) -> None:
         """Forget a sequence and free its blocks at once; nothing when it has already ended."""
-        raise NotImplementedError
+        if now >= self._end:
+            self._pass(now)
+        self._now = now
+        state = sequence.state
+        if state is State.WAITING:
+            was_head = self._waiting.head() is sequence
+            self._waiting.remove(sequence)
+            if was_head and self._steps > 1 and len(self._waiting):
+                self._shorten()
+        elif state is State.PREFILLING:
+            self._prefilling.remove(sequence)
+            del self._running[sequence]
+            self._free(sequence, sequence.prompt_tokens)
+        elif state is State.DECODING:
+            if self._steps > 1:
+                self._shorten()
+            written = self.produced(sequence)
+            self._leave_decoding(sequence)
+            sequence.written_tokens = written
+        else:
+            return
+        sequence.state = State.CANCELLED
+        sequence.finished_at = now
+        self._cancelled += 1
 
     def next_event_at(self) -> float | None:
         """When to call ``advance`` next; None while idle. Changes with ``submit``, ``cancel``."""
-        raise NotImplementedError
+        return self._end if self._steps else None
 
     def advance(self, now: float) -> Progress:
         """Move to ``now`` (never backwards) and tell what happened up to and including it."""
-        raise NotImplementedError
+        if now >= self._end:
+            self._pass(now)
+        self._now = now
+        progress = self._progress
+        if progress is None:
+            return Progress()
+        self._progress = None
+        return progress
 
     def produced(self, sequence: Sequence) -> int:
         """Output tokens written up to the last ``advance`` (or submit, cancel)."""
-        raise NotImplementedError
+        if sequence.state is not State.DECODING:
+            return sequence.written_tokens
+        step = self._decoding.step - self._steps + self._steps_done()
+        return sequence.written_tokens + step - sequence.joined_step
 
     def statistics(self) -> EngineStatistics:
-        """Figures of the last ``advance``."""
-        raise NotImplementedError
+        """Figures at the time of the last ``advance`` (or submit, cancel)."""
+        done = self._steps_done()
+        pool = self._pool
+        step = self._decoding.step
+        later = self._decoding.growth(step - self._steps + min(done + 1, self._steps), step)
+        pool.settle(later)
+        free = pool.free + later
+        return EngineStatistics(
+            running=len(self._running),
+            waiting=len(self._waiting),
+            blocks_total=pool.total,
+            blocks_used=pool.total - free - pool.cached,
+            blocks_cached=pool.cached,
+            blocks_free=free,
+            preemptions=self._preempted,
+            finished=self._finished,
+            cancelled=self._cancelled,
+            prompt_tokens=self._prompted,
+            generation_tokens=self._generated + self._start_decoding * done,
+            prefix_query_tokens=self._prefix_queries,
+            prefix_hit_tokens=self._prefix_hits,
+        )
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def _pass(self, now: float) -> None:
+        """End every segment that is over by ``now``, and begin what follows it."""
+        while self._end <= now:
+            at = self._end
+            self._end_segment(at)
+            self._schedule(at)
+
+    def _steps_done(self) -> int:
+        """Whole steps of the segment that are over at the present time."""
+        if self._steps <= 1:
+            return 0
+        model, start, now = self._model, self._start, self._now
+        count, context = self._start_decoding, self._start_context
+        done = model.steps_within(count, context, now - start)
+        # The inverse may be off by a rounding error; the boundaries are what run_seconds says.
+        if start + model.run_seconds(count, context, done + 1) <= now:
+            done += 1
+        elif done > 0 and start + model.run_seconds(count, context, done) > now:
+            done -= 1
+        return min(done, self._steps - 1)
+
+    def _shorten(self) -> None:
+        """Let the run of decode steps end with the step in flight at the present time."""
+        steps = self._steps_done() + 1
+        dropped = self._steps - steps
+        if dropped:
+            decoding = self._decoding
+            self._pool.free += decoding.growth(decoding.step - dropped, decoding.step)
+            decoding.move(-dropped)
+            self._steps = steps
+            self._end = self._start + self._model.run_seconds(
+                self._start_decoding, self._start_context, steps
+            )
+        if self._pool.free < 0:
+            self._pool.settle()
+
+    def _end_segment(self, at: float) -> None:
+        if self._pool.free < 0:
+            self._pool.settle()
+        self._generated += self._start_decoding * self._steps
+        self._steps = 0
+        self._end = _NEVER
+        for sequence in self._decoding.due():
+            self._leave_decoding(sequence)
+            self._finish(sequence, at)
+        chunks = self._chunks
+        if chunks is not None:
+            self._chunks = None
+            for sequence, tokens in chunks:
+                if sequence.state is State.PREFILLING:
+                    sequence.computed_tokens += tokens
+                    if sequence.nodes is not None:
+                        self._publish(sequence)
+                    if sequence.computed_tokens == sequence.prompt_tokens:
+                        self._prefilling.remove(sequence)
+                        self._join_decoding(sequence, at)
+
+    # --- the life of a sequence ---------------------------------------------------------------
+
+    def _check(self, sequence: Sequence) -> None:
+        tokens = sequence.input_tokens + sequence.output_tokens
+        if sequence.input_tokens < 1 or sequence.output_tokens < 1:
+            raise ConfigError(f"{sequence!r} must have at least one token in and one out")
+        if sequence.state is not State.NEW:
+            raise ConfigError(f"{sequence!r} was submitted before; make a new one")
+        if tokens > self.config.max_model_len:
+            raise RequestTooLong(
+                f"{sequence.input_tokens} tokens in and {sequence.output_tokens} out are more than "
+                f"max_model_len ({self.config.max_model_len})"
+            )
+        # The last token is never fed back.
+        if -(-(tokens - 1) // self._block) > self._pool.total - self._watermark_blocks:
+            raise RequestTooLong(
+                f"{sequence.input_tokens} tokens in and {sequence.output_tokens} out are more than "
+                f"the KV cache ({self.config.kv_tokens} tokens) can ever give one sequence"
+            )
+        if sequence.hash_tokens % self._block:
+            raise ConfigError(
+                f"hash_tokens ({sequence.hash_tokens}) must be a multiple of block_tokens "
+                f"({self._block})"
+            )
+
+    def _happened(self) -> Progress:
+        if self._progress is None:
+            self._progress = Progress()
+        return self._progress
+
+    def _join_decoding(self, sequence: Sequence, at: float) -> None:
+        """The prefill ended at ``at`` and gave one token."""
+        sequence.written_tokens += 1
+        self._generated += 1
+        if sequence.first_token_at is None:
+            sequence.first_token_at = at
+            self._prompted += sequence.input_tokens
+            self._happened().first_tokens.append(sequence)
+        left = sequence.output_tokens - sequence.written_tokens
+        if not left:
+            del self._running[sequence]
+            self._free(sequence, sequence.prompt_tokens)
+            self._finish(sequence, at)
+            return
+        sequence.state = State.DECODING
+        self._decoding.join(sequence, left)
+
+    def _leave_decoding(self, sequence: Sequence) -> None:
+        """Count it out and free its blocks, as at the end of the segment."""
+        context = self._decoding.leave(sequence)
+        del self._running[sequence]
+        self._free(sequence, context)
+
+    def _finish(self, sequence: Sequence, at: float) -> None:
+        sequence.written_tokens = sequence.output_tokens
+        sequence.state = State.FINISHED
+        sequence.finished_at = at
+        self._finished += 1
+        self._happened().finished.append(sequence)
+
+    def _free(self, sequence: Sequence, context: int) -> None:
+        self._pool.free += -(-context // self._block) - sequence.shared_blocks
+        if sequence.nodes is not None:
+            self._pool.release(sequence.nodes)
+            sequence.nodes = None
+            sequence.shared_blocks = 0
+
+    def _publish(self, sequence: Sequence) -> None:
+        """Let others share the hashed blocks that are computed by now."""
+        nodes = sequence.nodes
+        assert nodes is not None
+        tokens = sequence.hash_tokens or self._block
+        hashes = sequence.block_hashes
+        ready = min(sequence.computed_tokens // tokens, len(hashes))
+        if len(nodes) >= ready:
+            return
+        blocks = tokens // self._block
+        parent = nodes[-1] if nodes else self._pool.root(blocks)
+        for index in range(len(nodes), ready):
+            parent, new = self._pool.publish(parent, hashes[index], blocks)
+            nodes.append(parent)
+            if new:
+                sequence.shared_blocks += blocks
+
+    # --- scheduling ---------------------------------------------------------------------------
+
+    def _schedule(self, at: float) -> None:
+        """Begin the next segment at ``at``, or fall idle."""
+        pool, decoding = self._pool, self._decoding
+        preempted = False
+        if decoding.count:
+            growth = decoding.growth_now()
+            if growth > pool.free + pool.cached:
+                growth = self._preempt()
+                preempted = True
+            pool.free -= growth
+            if pool.free < 0:
+                pool.settle()
+        chunks: list[tuple[Sequence, int]] = []
+        budget = self.config.max_num_batched_tokens - decoding.count
+        for sequence in self._prefilling:
+            if budget > 0:
+                tokens = min(budget, sequence.prompt_tokens - sequence.computed_tokens)
+                budget -= tokens
+                chunks.append((sequence, tokens))
+        if len(self._waiting) and budget > 0 and not preempted:
+            self._admit(chunks, budget)
+        self._start = at
+        self._start_decoding = decoding.count
+        self._start_context = decoding.context
+        if chunks:
+            self._begin_mixed_step(at, chunks)
+        elif decoding.count:
+            # Whoever was preempted just now may come back with the next step.
+            self._begin_run(at, 1 if preempted and len(self._waiting) else 0)
+
+    def _preempt(self) -> int:
+        """Send sequences back until the others' next step has its blocks; how many it takes."""
+        pool, decoding = self._pool, self._decoding
+        while (growth := decoding.growth_now()) > pool.free + pool.cached:
+            if self._by_priority:
+                victim = max(self._running, key=in_priority_order)
+            else:
+                victim = next(reversed(self._running))
+            if victim.state is State.DECODING:
+                written = victim.written_tokens + decoding.step - victim.joined_step
+                self._leave_decoding(victim)
+                victim.written_tokens = written
+            else:
+                self._prefilling.remove(victim)
+                del self._running[victim]
+                self._free(victim, victim.prompt_tokens)
+            victim.prompt_tokens = victim.input_tokens + victim.written_tokens
+            victim.computed_tokens = 0
+            victim.preemptions += 1
+            victim.state = State.WAITING
+            self._waiting.push_back(victim)
+            self._preempted += 1
+            self._happened().preempted.append(victim)
+        return growth
+
+    def _admit(self, chunks: list[tuple[Sequence, int]], budget: int) -> None:
+        """Start prefills in the queue's order while tokens, places and blocks last."""
+        pool, waiting, running = self._pool, self._waiting, self._running
+        config, block = self.config, self._block
+        while budget > 0 and len(running) < config.max_num_seqs:
+            sequence = waiting.head()
+            if sequence is None:
+                return
+            prompt = sequence.prompt_tokens
+            blocks = -(-prompt // block)
+            available = pool.free + pool.cached - self._watermark_blocks
+            nodes: list[Node] | None = None
+            cached = shared = 0
+            if sequence.block_hashes and config.prefix_caching:
+                size = sequence.hash_tokens or block
+                # The last token is computed in any case: it gives the first one of the answer.
+                most = (prompt - 1) // size
+                nodes = pool.match(sequence.block_hashes, size // block, most)
+                shared = len(nodes) * (size // block)
+                cached = len(nodes) * size
+                available -= sum(node.blocks for node in nodes if not node.references)
+            if blocks - shared > available:
+                return
+            waiting.remove(sequence)
+            running[sequence] = None
+            self._prefilling.append(sequence)
+            sequence.state = State.PREFILLING
+            if nodes is not None:
+                pool.hold(nodes)
+                sequence.nodes = nodes
+                sequence.shared_blocks = shared
+                self._prefix_queries += prompt
+                self._prefix_hits += cached
+                if not sequence.preemptions:
+                    sequence.cached_tokens = cached
+            sequence.computed_tokens = cached
+            pool.free -= blocks - shared
+            if pool.free < 0:
+                pool.settle()
+            tokens = min(budget, prompt - cached)
+            budget -= tokens
+            chunks.append((sequence, tokens))
+
+    def _begin_mixed_step(self, at: float, chunks: list[tuple[Sequence, int]]) -> None:
+        prefill = context = 0
+        for sequence, tokens in chunks:
+            prefill += tokens
+            context += sequence.computed_tokens
+        decoding = self._decoding
+        seconds = self._model.step_seconds(decoding.count, decoding.context, prefill, context)
+        self._chunks = chunks
+        self._steps = 1
+        decoding.move(1)
+        self._end = at + seconds
+
+    def _begin_run(self, at: float, most: int) -> None:
+        """Decode until the next one finishes or blocks run out, at most ``most`` steps if given.
+
+        The blocks of the first step are taken already; those of later ones are owed.
+        """
+        decoding = self._decoding
+        steps = most or decoding.steps_to_finish()
+        if steps > 1:
+            pool = self._pool
+            available = pool.free + pool.cached
+            first = decoding.step + 1
+            growth = decoding.growth(first, first + steps - 1)
+            if growth > available:
+                steps = 1 + decoding.steps_with(available, first)
+                growth = decoding.growth(first, first + steps - 1)
+            pool.free -= growth
+        self._end = at + self._model.run_seconds(decoding.count, decoding.context, steps)
+        self._steps = steps
+        decoding.move(steps)
