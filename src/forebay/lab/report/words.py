@@ -1,0 +1,125 @@
+"""The words of a report, in English and Chinese."""
+
+from __future__ import annotations
+
+from forebay.kernel.errors import ConfigError
+
+LANGUAGES = ("en", "zh")
+
+_TEXTS: dict[str, tuple[str, str]] = {
+    # axes, legends and tips
+    "all": ("all", "全部"),
+    "kind": ("kind", "请求类别"),
+    "quantile": ("quantile", "分位"),
+    "at_s": ("from, s", "开始，秒"),
+    "time_s": ("intended start, s", "计划开始时间，秒"),
+    "seconds": ("seconds", "秒"),
+    "latency_s": ("latency", "延迟"),
+    "ttft_s": ("time to first token", "首 token 延迟"),
+    "itl_s": ("time between tokens", "token 间延迟"),
+    "total_s": ("total time", "总耗时"),
+    "per_s": ("requests/s", "请求/秒"),
+    "series": ("rate", "速率"),
+    "offered": ("offered", "发起"),
+    "achieved": ("answered", "已答"),
+    "goodput": ("good", "有效"),
+    "share": ("share", "占比"),
+    "good_share": ("good answers", "有效应答占比"),
+    "count": ("requests", "请求数"),
+    "low_s": ("at least, s", "不少于，秒"),
+    "high_s": ("less than, s", "少于，秒"),
+    "status": ("outcome", "结果"),
+    "rate": ("rate, requests/s", "速率，请求/秒"),
+    "rate_per_s": ("rate, requests/s", "速率，请求/秒"),
+    "verdict": ("verdict", "判断"),
+    "figure": ("figure", "指标"),
+    "change": ("change", "变化"),
+    "low": ("interval from", "区间下限"),
+    "high": ("interval to", "区间上限"),
+    # what became of a request
+    "good": ("good", "有效"),
+    "late": ("whole, but late", "完整但超时"),
+    "ok": ("whole", "完整"),
+    "refused": ("refused", "被拒绝"),
+    "http_error": ("HTTP error", "HTTP 错误"),
+    "timeout": ("timed out", "等待超时"),
+    "connect_failed": ("no connection", "连接失败"),
+    "cut": ("cut off", "中途断开"),
+    "error_event": ("error in the stream", "流中报错"),
+    "disconnected": ("left on purpose", "主动离开"),
+    "not_sent": ("not sent", "未发出"),
+    # the page
+    "language_tag": ("en", "zh-CN"),
+    "no_script": (
+        "The charts need JavaScript; it is inside this file.",
+        "图表需要 JavaScript，脚本已在本文件内。",
+    ),
+    "bench": ("load test", "压测"),
+    "simulation": ("simulation in virtual time", "虚拟时间仿真"),
+    "title_run": ("Run against {target}", "运行报告：{target}"),
+    "not_valid": ("This result is not valid", "本次结果无效"),
+    "seed": ("seed", "种子"),
+    "commit": ("commit", "提交"),
+    "cores": ("{count} cores", "{count} 核"),
+    "over_time": ("Over time", "随时间变化"),
+    "distributions": ("Distributions", "分布"),
+    "by_kind": ("By kind of request", "按请求类别"),
+    "what_ran": ("What was run", "运行条件"),
+    "chart_rates": ("Offered, answered and good requests a second", "每秒发起、已答和有效的请求数"),
+    "chart_status": ("What became of the requests", "请求的结果"),
+    "chart_latency": ("{measure} over time", "{measure}随时间变化"),
+    "chart_heat": ("{measure}: how many took how long", "{measure}：各时刻的分布"),
+    "goodput_card": ("goodput", "有效吞吐"),
+    "goodput_note": ("good answers a second", "每秒有效应答"),
+    "offered_card": ("offered", "发起速率"),
+    "offered_note": ("requests a second", "每秒请求"),
+    "ttft": ("time to first token", "首 token 延迟"),
+    "itl": ("time between tokens", "token 间延迟"),
+    "tpot": ("time per output token", "每 token 耗时"),
+    "total": ("total time", "总耗时"),
+    "generator": ("load generator", "压测端"),
+    "generator_note": ("late at P99; CPU {cpu}", "P99 发送滞后；CPU {cpu}"),
+    "tenant": ("tenant", "租户"),
+    "none": ("(none)", "（无）"),
+    "sent": ("sent", "发出"),
+    "goodput_per_s": ("good/s", "有效/秒"),
+    "input_tokens": ("input tokens", "输入 token"),
+    "output_tokens": ("output tokens", "输出 token"),
+    "output_tokens_per_s": ("output tokens/s", "输出 token/秒"),
+    "mean": ("mean", "平均"),
+    "max": ("max", "最大"),
+    "http_status": ("HTTP status", "HTTP 状态码"),
+    "cache_tier": ("cache: {tier}", "缓存：{tier}"),
+    "rung": ("rung", "梯级"),
+    "workload": ("Workload", "负载"),
+    "options": ("Options", "选项"),
+    "versions": ("Versions", "版本"),
+    "engine": ("Engine", "引擎"),
+    "lateness": ("sent after the intended start", "发送滞后"),
+    "cpu_share": ("CPU of one core", "单核 CPU 占用"),
+    "max_in_flight": ("most in flight", "最大在途请求"),
+    "connections": ("connections opened", "打开的连接"),
+    "processes": ("processes", "进程数"),
+    "valid": ("valid", "有效"),
+    "yes": ("yes", "是"),
+    "no": ("no", "否"),
+    "definitions": (
+        "A good request was answered whole in time; latency counts from the intended start.",
+        "有效请求指在截止时间内完整应答的请求。延迟从计划开始时间算起。",
+    ),
+}
+
+
+class Words:
+    """Texts of one language, by key."""
+
+    def __init__(self, language: str = "en") -> None:
+        if language not in LANGUAGES:
+            raise ConfigError(f"reports are written in {' or '.join(LANGUAGES)}, not {language!r}.")
+        self.language = language
+        self._at = LANGUAGES.index(language)
+
+    def __call__(self, key: str) -> str:
+        """The text of a key; what has none (a status of a newer server, say) stands for itself."""
+        found = _TEXTS.get(key)
+        return found[self._at] if found else key
