@@ -1,0 +1,1 @@
+"""``forebay simulate serve``: simulated replicas behind an OpenAI-compatible server."""
