@@ -1,4 +1,4 @@
-"""What ``forebay simulate serve`` is told: ports, engine, lengths of answers, coalescing, faults."""
+"""What ``forebay simulate serve`` is told: ports, engine, lengths of answers, faults."""
 
 from __future__ import annotations
 
