@@ -41,13 +41,14 @@ class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AdaptiveLimit:
-    """How many may be in work at once; ``observe`` teaches it."""
+    """How many may be in work at once in each of ``places``; ``observe`` teaches it."""
 
     __slots__ = (
         "_base",
         "_exact",
         "_failed",
         "_peak",
+        "_places",
         "_restore",
         "_samples",
         "_settings",
@@ -55,8 +56,9 @@ class AdaptiveLimit:
         "_windows",
     )
 
-    def __init__(self, settings: LimitSettings) -> None:
+    def __init__(self, settings: LimitSettings, places: int = 1) -> None:
         self._settings = settings
+        self._places = places
         self._exact = float(settings.initial)
         self._base: float | None = None
         self._samples: list[float] = []
@@ -68,11 +70,11 @@ class AdaptiveLimit:
 
     @property
     def limit(self) -> int:
-        """Requests that may be in work now."""
+        """Requests that may be in work in one place now."""
         return int(self._exact)
 
     def observe(self, latency: float, in_flight: int, *, ok: bool = True) -> None:
-        """Note one end: its latency over its cost, how many were in work, whether it worked."""
+        """Note one end: latency over cost, how many were in work there, whether it worked."""
         if self._skip:
             # It began before the probe did.
             self._skip -= 1
@@ -82,7 +84,9 @@ class AdaptiveLimit:
             self._samples.append(latency)
         else:
             self._failed += 1
-        if len(self._samples) + self._failed >= max(self._settings.window, self.limit):
+        if len(self._samples) + self._failed >= max(
+            self._settings.window, self.limit * self._places
+        ):
             self._decide()
 
     def statistics(self) -> dict[str, float]:
@@ -105,7 +109,7 @@ class AdaptiveLimit:
         if self._base is None or middle < self._base:
             self._base = middle
         if self._probes() and self.limit > self._settings.least:
-            self._restore, self._skip = self._exact, peak
+            self._restore, self._skip = self._exact, peak * self._places
             self._set(self._exact / (1.5 * self._settings.tolerance))
             return
         allowed = self._settings.tolerance * self._base

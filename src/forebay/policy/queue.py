@@ -90,6 +90,12 @@ class _Class(Generic[T]):
         self.live = 0
         self.cost = 0.0
 
+    def first(self) -> _Line[T]:
+        """The line to be served next, of a class in which somebody waits."""
+        while not self.order[0][2].live:
+            heapq.heappop(self.order)[2].ordered = False
+        return self.order[0][2]
+
     def tidy(self) -> None:
         """Forget tenants whose last service lies behind the virtual time, now and then.
 
@@ -150,15 +156,22 @@ class FairQueue(Generic[T]):
         self._enter(one).weight = weight
         return tuple(refused)
 
+    def peek(self) -> Waiting[T] | None:
+        """Who would be taken next; None when nobody waits."""
+        for name in CLASSES:
+            group = self._classes[name]
+            if group.live:
+                return group.first().head()
+        return None
+
     def pop(self) -> Waiting[T] | None:
         """Take the next one; None when nobody waits."""
         for name in CLASSES:
             group = self._classes[name]
-            while group.live:
-                start, _, line = heapq.heappop(group.order)
+            if group.live:
+                line = group.first()
+                start, _, _ = heapq.heappop(group.order)
                 line.ordered = False
-                if not line.live:
-                    continue
                 head = line.head()
                 heapq.heappop(line.heap)
                 group.virtual = max(group.virtual, start)

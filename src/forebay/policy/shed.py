@@ -4,8 +4,9 @@
 ``target``, the queue stands rather than absorbs a burst; members are then dropped at a rate that
 rises with the square root of their number until the delay is below the target again.
 
-``DrainRate`` is how fast a pool really works off cost while it has work; ``wait_s`` and the honest
-``retry-after`` come from it.
+``DrainRate`` is how fast a pool works off cost while others wait, which is all it can do: the rate
+of a pool that is not full says nothing. Forecasts of waits and the honest ``retry-after`` come
+from it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ import msgspec
 from msgspec import Meta
 
 DECAY_FLOOR = 1e-9
+UNLEARNED_RATIO = 50.0
+"""Prompt tokens that take as long as one written token, until it is known better."""
+MOST_RATIO = 1000.0
+MOST_OVERHEAD = 100.0
 
 
 class ShedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,6 +34,10 @@ class ShedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         float,
         Meta(description="How long the delay must stay above it before anybody is shed.", gt=0.0),
     ] = 0.5
+    max_wait_s: Annotated[
+        float,
+        Meta(description="Whoever would wait longer is refused at the door.", gt=0.0),
+    ] = 1.5
 
 
 class DelayShedder:
@@ -74,9 +83,9 @@ class DelayShedder:
 
 
 class DrainRate:
-    """Cost worked off a second while there was work, over roughly the last ``memory_s``.
+    """Cost worked off a second while somebody waited, over roughly the last ``memory_s`` of that.
 
-    Call ``at`` whenever the pool becomes busy or idle and ``done`` for each settled request.
+    Call ``at`` whenever the line fills or empties and ``done`` for each settled request.
     """
 
     __slots__ = ("_at", "_busy", "_busy_s", "_cost", "_memory_s", "_seen")
@@ -90,7 +99,7 @@ class DrainRate:
         self._seen = 0
 
     def at(self, now: float, *, busy: bool) -> None:
-        """Time went on; from now the pool is busy or not."""
+        """Time went on; from now somebody waits or nobody does."""
         if self._busy:
             passed_s = max(0.0, now - self._at)
             kept = math.exp(-passed_s / self._memory_s)
@@ -102,8 +111,9 @@ class DrainRate:
     def done(self, cost: float, now: float) -> None:
         """So much was worked off."""
         self.at(now, busy=self._busy)
-        self._cost += cost
-        self._seen += 1
+        if self._busy:
+            self._cost += cost
+            self._seen += 1
 
     def rate(self) -> float | None:
         """Cost a second; None until there is evidence."""
@@ -148,8 +158,32 @@ class ServiceForecast:
         """Seconds such a request probably takes; None while too little is known."""
         if self._seen < self._learn_after:
             return None
+        if not self._varied():
+            # One shape tells nothing of others but their proportion.
+            n, mean_input, mean_output = self._m[:3]
+            usual = self.steps(mean_input / n, mean_output / n)
+            return self._v[0] / n * self.steps(input_tokens, output_tokens) / usual
         a, b, c = self._coefficients()
         return a + b * input_tokens + c * output_tokens
+
+    def steps(self, input_tokens: float, output_tokens: float) -> float:
+        """The work in units of one written token: (a + b x input) / c + output.
+
+        An overload stretches all three alike, so time over steps compares requests of any shape.
+        The ratios are the learned ones where lengths vary enough to tell, within sane bounds.
+        """
+        overhead, ratio = 0.0, UNLEARNED_RATIO
+        if self._seen >= self._learn_after and self._varied():
+            a, b, c = self._coefficients()
+            if c > 0:
+                overhead = min(MOST_OVERHEAD, a / c)
+                ratio = min(MOST_RATIO, max(1.0, c / b if b > 0 else MOST_RATIO))
+        return max(1.0, overhead + input_tokens / ratio + output_tokens)
+
+    def _varied(self) -> bool:
+        """Whether output lengths deviate by a third of their mean or more."""
+        n, _, so, _, _, oo = self._m
+        return oo * n > 1.1 * so * so
 
     def _coefficients(self) -> tuple[float, float, float]:
         n, si, so, ii, io, oo = self._m

@@ -1,0 +1,281 @@
+"""The gate of one pool: a waiting line in front, limited work behind, every decision in the open.
+
+A synchronous state machine of numbers and time, without tasks or locks: the server wraps it in
+futures, the simulator drives it by events. A ticket arrives, waits or is refused; when there is
+room it is sent to a replica; it reports its first token and its end. Each call may send others:
+``sent`` and ``refused`` return them and must be read after every call.
+
+Room is, for each replica, fewer than ``limit`` requests (an ``AdaptiveLimit`` for the pool) and at
+most ``max_tokens`` of cost (F1.7: the number and tokens let in are the engine's batch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from forebay.kernel.context import Priority
+from forebay.policy.balance import EjectionSettings, ReplicaHealth, ReplicaLoad, choose
+from forebay.policy.limit import AdaptiveLimit, LimitSettings
+from forebay.policy.queue import FairQueue, QueueSettings, Waiting
+from forebay.policy.shed import DelayShedder, DrainRate, ServiceForecast, ShedSettings
+
+LEAST_RETRY_S = 1.0
+MOST_RETRY_S = 60.0
+
+
+class GateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The bounds of one pool; defaults suit an engine, whose first token takes a second or so."""
+
+    queue: QueueSettings = QueueSettings()
+    limit: LimitSettings = LimitSettings()
+    shed: ShedSettings = ShedSettings(target_s=1.0, interval_s=1.0)
+    ejection: EjectionSettings = EjectionSettings()
+    max_tokens: Annotated[
+        float,
+        Meta(description="Cost let into one replica at once; 0: bounded by requests only.", ge=0),
+    ] = 0.0
+
+
+class Ticket:
+    """One request at a gate, and in the end what became of it."""
+
+    __slots__ = (
+        "cost",
+        "deadline_at",
+        "first_token_at",
+        "input_tokens",
+        "output_tokens",
+        "place",
+        "priority",
+        "reason",
+        "replica",
+        "retry_after_s",
+        "sent_at",
+        "session",
+        "state",
+        "tenant",
+        "weight",
+    )
+
+    def __init__(
+        self,
+        *,
+        cost: float,
+        deadline_at: float,
+        tenant: str = "default",
+        priority: Priority = "normal",
+        session: str = "",
+    ) -> None:
+        self.cost = cost
+        self.deadline_at = deadline_at
+        self.tenant = tenant
+        self.priority = priority
+        self.session = session
+        self.weight = 1.0
+        self.input_tokens = 0
+        self.output_tokens = 0
+        self.place: Waiting[Ticket] | None = None
+        self.state = "new"  # waiting | sent | done | refused
+        self.replica = -1
+        self.reason = ""
+        self.retry_after_s = 0.0
+        self.sent_at = 0.0
+        self.first_token_at: float | None = None
+
+
+class PoolGate:
+    """See the module. ``replicas`` are names; their order gives the numbers in ``ticket.replica``.
+
+    ``hold`` (0..1) is the share of the room that is withheld, ``min_priority`` the class under
+    which nobody is let in: the tail watch and the operator set them.
+    """
+
+    def __init__(self, settings: GateSettings, replicas: Sequence[str]) -> None:
+        self._settings = settings
+        self.queue: FairQueue[Ticket] = FairQueue(settings.queue)
+        self.limit = AdaptiveLimit(settings.limit, len(replicas))
+        self.drain = DrainRate()
+        self.service = ServiceForecast()
+        self.loads = tuple(ReplicaLoad(name) for name in replicas)
+        self.health = tuple(ReplicaHealth(settings.ejection) for _ in replicas)
+        self.hold = 0.0
+        self.min_priority: Priority = "low"
+        self._shedder = DelayShedder(settings.shed)
+        self._turn = 0
+        self._sent: list[Ticket] = []
+        self._refused: list[Ticket] = []
+        self.shed_by_reason: dict[str, int] = {}
+
+    # What happens to a ticket.
+
+    def arrive(self, ticket: Ticket, now: float) -> None:
+        """Let it in, let it wait, or refuse it at the door."""
+        reason = self._door(ticket, now)
+        if reason is not None:
+            self._refuse(ticket, reason)
+            return
+        place = Waiting(
+            ticket,
+            tenant=ticket.tenant,
+            priority=ticket.priority,
+            cost=ticket.cost,
+            deadline_at=ticket.deadline_at,
+        )
+        ticket.place = place
+        ticket.state = "waiting"
+        if not self.queue and (replica := self._room(ticket, now)) is not None:
+            place.queued_at = now
+            self._send(ticket, replica, now)
+            return
+        for other in self.queue.push(place, now, ticket.weight):
+            self._refuse(other.item, "queue_full")
+        self._dispatch(now)
+
+    def first_token(self, ticket: Ticket, now: float) -> None:
+        """A token came from the replica; call it for later tokens too, now and then."""
+        if ticket.state == "sent":
+            if ticket.first_token_at is None:
+                ticket.first_token_at = now
+            self.health[ticket.replica].alive(ticket, now)
+
+    def finish(self, ticket: Ticket, now: float, *, ok: bool | None, used: float) -> None:
+        """It is over: whole (True), failed (False) or left by its client (None).
+
+        ``used`` is its cost as settled. In line it just leaves.
+        """
+        if ticket.state == "waiting":
+            assert ticket.place is not None
+            self.queue.remove(ticket.place)
+            ticket.state = "done"
+        elif ticket.state == "sent":
+            ticket.state = "done"
+            load = self.loads[ticket.replica]
+            in_flight = load.requests
+            load.gave_back(ticket.cost)
+            self.health[ticket.replica].ended(ticket, now, ok=ok)
+            self.drain.done(used, now)
+            self._learn(ticket, now, in_flight, ok)
+        self._dispatch(now)
+
+    def tick(self, now: float) -> None:
+        """Look again without an occasion: a rest has ended, a replica hangs, limits changed."""
+        self._dispatch(now)
+
+    def signals(self, replica: int, *, waiting: int | None, kv_use: float | None) -> None:
+        """What the engine exposes: requests waiting inside it, share of KV memory in use."""
+        self.loads[replica].kv_use = kv_use
+        if waiting:
+            # It queues inside, where nothing is fair: that many were too many.
+            self.limit.observe(0.0, self.loads[replica].requests, ok=False)
+
+    # What the caller must carry out.
+
+    def sent(self) -> list[Ticket]:
+        """Those sent to a replica since the last look."""
+        found, self._sent = self._sent, []
+        return found
+
+    def refused(self) -> list[Ticket]:
+        """Those refused since the last look; ``reason`` and ``retry_after_s`` say why and when."""
+        found, self._refused = self._refused, []
+        return found
+
+    def drain_s(self, priority: Priority = "low") -> float | None:
+        """Seconds in which what waits in front of a newcomer will have been worked off."""
+        return self.drain.wait_s(self.queue.cost_before(priority))
+
+    def statistics(self) -> dict[str, float]:
+        """Queue, limit, work, replicas out."""
+        return {
+            **{f"queue_{name}": value for name, value in self.queue.statistics().items()},
+            **self.limit.statistics(),
+            "in_flight": sum(load.requests for load in self.loads),
+            "in_flight_cost": sum(load.cost for load in self.loads),
+            "ejected": sum(health.state != "fit" for health in self.health),
+            "rate": self.drain.rate() or 0.0,
+        }
+
+    def _door(self, ticket: Ticket, now: float) -> str | None:
+        if _RANK[ticket.priority] > _RANK[self.min_priority]:
+            return "low_priority"
+        left_s = ticket.deadline_at - now
+        if left_s <= 0:
+            return "deadline"
+        if not self.queue and self._room(ticket, now) is not None:
+            wait_s = 0.0
+        else:
+            wait_s = self.drain_s(ticket.priority) or 0.0
+        takes_s = self.service.forecast_s(ticket.input_tokens, ticket.output_tokens) or 0.0
+        if wait_s + takes_s > left_s:
+            return "deadline"
+        return "queue_delay" if wait_s > self._settings.shed.max_wait_s else None
+
+    def _refuse(self, ticket: Ticket, reason: str) -> None:
+        ticket.state = "refused"
+        ticket.reason = reason
+        wait_s = self.drain_s() or LEAST_RETRY_S
+        ticket.retry_after_s = min(MOST_RETRY_S, max(LEAST_RETRY_S, wait_s))
+        self.shed_by_reason[reason] = self.shed_by_reason.get(reason, 0) + 1
+        self._refused.append(ticket)
+
+    def _room(self, ticket: Ticket, now: float) -> int | None:
+        """The replica that can take it now."""
+        limit = max(1, int(self.limit.limit * (1 - self.hold)))
+        most = self._settings.max_tokens * (1 - self.hold)
+        fit = [
+            at
+            for at, load in enumerate(self.loads)
+            if load.requests < limit
+            and (not most or not load.requests or load.cost + ticket.cost <= most)
+            and self.health[at].admits(now)
+        ]
+        if not fit:
+            return None
+        self._turn += 1
+        loads = [self.loads[at] for at in fit]
+        chosen = choose(loads, session=ticket.session, turn=self._turn % len(loads))
+        return fit[loads.index(chosen)]
+
+    def _send(self, ticket: Ticket, replica: int, now: float) -> None:
+        ticket.state = "sent"
+        ticket.replica = replica
+        ticket.sent_at = now
+        self.loads[replica].took(ticket.cost)
+        self.health[replica].began(ticket, now)
+        self._sent.append(ticket)
+
+    def _dispatch(self, now: float) -> None:
+        while self.queue:
+            head = self.queue.peek()
+            assert head is not None
+            replica = self._room(head.item, now)
+            if replica is None:
+                break
+            taken = self.queue.pop()
+            assert taken is head
+            ticket = taken.item
+            if ticket.deadline_at <= now:
+                self._refuse(ticket, "deadline")
+            elif self._shedder.sheds(now - taken.queued_at, now):
+                self._refuse(ticket, "queue_delay")
+            else:
+                self._send(ticket, replica, now)
+        if not self.queue:
+            self._shedder.emptied()
+        self.drain.at(now, busy=bool(self.queue))
+
+    def _learn(self, ticket: Ticket, now: float, in_flight: int, ok: bool | None) -> None:
+        if ok is None:
+            return
+        took_s = now - ticket.sent_at
+        if ok:
+            self.service.observe(ticket.input_tokens, ticket.output_tokens, took_s)
+        steps = self.service.steps(ticket.input_tokens, ticket.output_tokens)
+        self.limit.observe(took_s / steps, in_flight, ok=ok)
+
+
+_RANK: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}

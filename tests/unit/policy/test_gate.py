@@ -1,0 +1,218 @@
+"""A pool's gate driven by events on a virtual clock, with replicas that slow down when crowded."""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forebay.kernel.clock import VirtualClock
+from forebay.policy.gate import GateSettings, PoolGate, Ticket
+from forebay.policy.limit import LimitSettings
+from forebay.policy.queue import QueueSettings
+from forebay.policy.shed import ShedSettings
+
+STEP_S = 0.01
+
+
+class Plant:
+    """Replicas of ``slots``: a request takes its steps, stretched by crowding when it began."""
+
+    def __init__(self, gate: PoolGate, clock: VirtualClock, slots: int = 8) -> None:
+        self.gate = gate
+        self.clock = clock
+        self.slots = slots
+        self.hung: set[int] = set()
+        self.good = 0
+        self.late = 0
+        self.refused: list[Ticket] = []
+        self.first_after: list[float] = []
+
+    def ask(self, tokens: int = 20, within_s: float = 5.0, **more: str) -> Ticket:
+        ticket = Ticket(cost=tokens, deadline_at=self.clock.now() + within_s, **more)  # type: ignore[arg-type]
+        ticket.input_tokens, ticket.output_tokens = 0, tokens
+        self.gate.arrive(ticket, self.clock.now())
+        self.carry_out()
+        return ticket
+
+    def carry_out(self) -> None:
+        self.refused += self.gate.refused()
+        for ticket in self.gate.sent():
+            if ticket.replica in self.hung:
+                continue
+            crowd = self.gate.loads[ticket.replica].requests
+            each = STEP_S * max(1.0, crowd / self.slots)
+            now = self.clock.now()
+            self.clock.call_at(now + each, lambda one=ticket: self.began(one))  # type: ignore[misc]
+            self.clock.call_at(
+                now + each * ticket.output_tokens,
+                lambda one=ticket: self.end(one),  # type: ignore[misc]
+            )
+
+    def began(self, ticket: Ticket) -> None:
+        self.gate.first_token(ticket, self.clock.now())
+
+    def end(self, ticket: Ticket, ok: bool | None = True) -> None:
+        if ticket.state == "done":
+            return
+        now = self.clock.now()
+        if ok:
+            self.good += now <= ticket.deadline_at
+            self.late += now > ticket.deadline_at
+        self.gate.finish(ticket, now, ok=ok, used=ticket.cost)
+        self.carry_out()
+
+
+def plant(
+    replicas: int = 2, queue: int = 256, slots: int = 8, most: int = 64, target_s: float = 0.5
+) -> Plant:
+    gate = PoolGate(
+        GateSettings(
+            queue=QueueSettings(max_waiting=queue),
+            limit=LimitSettings(initial=min(8, most), most=most),
+            shed=ShedSettings(target_s=target_s, interval_s=1.0),
+        ),
+        [f"r{number}" for number in range(replicas)],
+    )
+    return Plant(gate, VirtualClock(), slots)
+
+
+def _ask(plant: Plant) -> None:
+    plant.ask()
+
+
+def offer(plant: Plant, rate: float, seconds: float, seed: int = 1) -> None:
+    draw, at = Random(seed), plant.clock.now()
+    end = at + seconds
+    while (at := at + draw.expovariate(rate)) < end:
+        plant.clock.call_at(at, partial(_ask, plant))
+    plant.clock.run_until(end)
+
+
+def test_room_is_used_at_once_and_more_wait_in_line() -> None:
+    made = plant(replicas=1, most=8)
+    tickets = [made.ask() for _ in range(10)]
+    assert [one.state for one in tickets] == ["sent"] * 8 + ["waiting"] * 2
+    made.clock.advance(1.0)
+    assert [one.state for one in tickets] == ["done"] * 10
+    assert made.gate.statistics()["in_flight"] == 0
+
+
+@pytest.mark.parametrize("factor", [1, 2, 5, 10])
+def test_goodput_stays_near_capacity_at_any_offered_load(factor: int) -> None:
+    made = plant()
+    capacity = 2 * 8 / (20 * STEP_S)  # 80 requests a second
+    offer(made, capacity * factor, 60)
+    made.clock.advance(10)
+    assert made.good >= 0.93 * capacity * 60
+    assert made.late <= 0.02 * made.good
+    assert made.gate.statistics()["in_flight"] == 0
+
+
+def test_it_is_back_at_once_when_the_pulse_is_over() -> None:
+    made = plant()
+    offer(made, 40, 20)
+    offer(made, 800, 10)
+    refused, good = len(made.refused), made.good
+    made.clock.advance(1.0)
+    offer(made, 40, 20, seed=2)
+    assert len(made.refused) - refused < 10
+    assert made.good - good > 20 * 40 * 0.95
+
+
+def test_refusals_say_when_to_come_back() -> None:
+    made = plant(queue=50)
+    offer(made, 400, 10)
+    reasons = {one.reason for one in made.refused}
+    assert reasons <= {"queue_full", "queue_delay", "deadline"}
+    assert reasons
+    assert all(1.0 <= one.retry_after_s <= 60.0 for one in made.refused)
+
+
+def test_what_cannot_be_done_in_time_is_refused_at_the_door() -> None:
+    made = plant()
+    offer(made, 40, 20)
+    late = made.ask(tokens=500, within_s=0.5)
+    assert (late.state, late.reason) == ("refused", "deadline")
+    assert made.ask(tokens=20, within_s=0.0).state == "refused"
+    assert made.ask(tokens=500, within_s=30).state != "refused"
+
+
+def test_one_hung_replica_of_three_does_not_slow_the_others() -> None:
+    made = plant(replicas=3)
+    offer(made, 60, 20)
+    before = made.good
+    made.hung = {1}
+    offer(made, 60, 40, seed=3)
+    # What hangs is what was sent there before its silence was noticed, and single trials since.
+    hanging = made.gate.loads[1].requests
+    assert hanging <= 64
+    assert made.good - before >= 60 * 40 * 0.9 - hanging
+    assert made.gate.statistics()["ejected"] == 1
+
+
+def test_operators_and_the_tail_watch_can_hold_back() -> None:
+    made = plant(replicas=1, most=8)
+    made.gate.hold = 0.5
+    states = [made.ask().state for _ in range(6)]
+    assert states == ["sent"] * 4 + ["waiting"] * 2
+    made.gate.min_priority = "normal"
+    low = made.ask(priority="low")
+    assert (low.state, low.reason) == ("refused", "low_priority")
+    made.gate.hold = 0.0
+    made.gate.tick(made.clock.now())
+    made.carry_out()
+    assert made.gate.statistics()["in_flight"] == 6
+
+
+def test_tokens_bound_a_replica_but_never_shut_it() -> None:
+    gate = PoolGate(GateSettings(max_tokens=100), ["a"])
+    made = Plant(gate, VirtualClock())
+    assert made.ask(tokens=500, within_s=60).state == "sent"
+    assert made.ask(tokens=10).state == "waiting"
+    made.clock.advance(6)
+    assert [made.ask(tokens=60).state for _ in range(2)] == ["sent", "waiting"]
+
+
+def test_an_engine_that_queues_inside_lowers_the_limit() -> None:
+    made = plant(replicas=1)
+    for _ in range(200):
+        made.gate.signals(0, waiting=5, kv_use=0.5)
+    assert made.gate.limit.limit < 4
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.sampled_from("alrwf"), st.integers(0, 40)), max_size=80),
+    st.integers(1, 3),
+)
+def test_every_ticket_ends_once_and_everything_comes_back(
+    calls: list[tuple[str, int]], replicas: int
+) -> None:
+    made = plant(replicas=replicas, queue=4, most=3, slots=1)
+    tickets: list[Ticket] = []
+    for call, size in calls:
+        live = [one for one in tickets if one.state in ("sent", "waiting")]
+        if call == "a":
+            tickets.append(made.ask(tokens=size + 1, within_s=size / 10))
+        elif call == "l" and live:
+            made.end(live[size % len(live)], None)
+        elif call == "f" and live:
+            made.end(live[size % len(live)], False)
+        else:
+            made.clock.advance(size / 50)
+            made.gate.tick(made.clock.now())
+            made.carry_out()
+    made.clock.advance(100)
+    for _ in range(200):
+        made.clock.advance(1)
+        made.gate.tick(made.clock.now())
+        made.carry_out()
+    assert {one.state for one in tickets} <= {"done", "refused"}
+    statistics = made.gate.statistics()
+    assert statistics["in_flight"] == statistics["in_flight_cost"] == 0
+    assert statistics["queue_waiting"] == statistics["queue_cost"] == 0
+    assert len(made.refused) == sum(one.state == "refused" for one in tickets)
