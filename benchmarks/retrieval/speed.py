@@ -73,10 +73,10 @@ def load(data: Path, cache: Path) -> Material:
         for row in lines(data / name / "corpus.jsonl"):
             parts = re.split(r"(?<=[.!?。！？])\s*", row["text"])
             texts[chinese].extend(part for part in parts if len(part) > 8)
-        vectors[chinese].append(np.load(cache / f"{name}.corpus.npy"))
+        vectors[chinese].append(np.load(cache / f"{name}.corpus.npy").astype(np.float32))
         rows = lines(data / name / "queries.jsonl")[:200]
         questions += [row["text"] for row in rows]
-        asked.append(np.load(cache / f"{name}.queries.npy")[: len(rows)])
+        asked.append(np.load(cache / f"{name}.queries.npy")[: len(rows)].astype(np.float32))
     return Material(
         texts,
         (np.concatenate(vectors[0]), np.concatenate(vectors[1])),

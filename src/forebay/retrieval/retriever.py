@@ -11,7 +11,7 @@ import faiss
 import msgspec
 import numpy as np
 
-from forebay.kernel.context import RequestContext
+from forebay.kernel.context import RequestContext, StageRecord
 from forebay.kernel.documents import Hit
 from forebay.kernel.errors import (
     DeadlineExceeded,
@@ -41,6 +41,7 @@ from forebay.retrieval.segments import Floats32, Ids, decode
 from forebay.retrieval.settings import RetrievalSettings
 
 T = TypeVar("T")
+Lap = Callable[[], None]
 
 HYBRID = "vector+bm25"
 WORDS = "bm25"
@@ -70,6 +71,14 @@ class _Search(msgspec.Struct, frozen=True):
     feed: IndexFeed
     snapshot: Snapshot
     demands: Demands
+
+
+class _Words(msgspec.Struct, frozen=True):
+    """What the word leg found."""
+
+    query: LexicalQuery
+    hits: LexicalHits
+    features: QueryFeatures
 
 
 def search_executor(threads: int) -> ThreadPoolExecutor:
@@ -129,27 +138,35 @@ class HybridRetriever:
             ctx.kb_version = snapshot.version
         demands = filter_keys(request.filter, ctx.principal.groups)
         search = _Search(ctx, request, index.feed, snapshot, demands)
-        query = await self._work(ctx, "query.parse", lambda: snapshot.lexical.parse(request.query))
-        limit = max(self._settings.candidates, request.top_k + _SPARE)
-        words = await self._work(
-            ctx, "search.lexical", lambda: snapshot.lexical.search(query, demands, limit)
+        query, words = await self._work(
+            ctx, ("query.parse", "search.lexical"), lambda lap: self._words(search, lap)
         )
         features = word_features(query.known, words.scores, words.coverage)
-        rung, vector = WORDS, None
+        rung, hits = HYBRID, None
         if snapshot.lexical.chunks and not self._sure(features):
-            vector = await self._vector_leg(search, words)
-            rung = WORDS if vector is None else HYBRID
-        hits = await self._work(
-            ctx, "fusion", lambda: self._hits(search, query, words, features, vector)
-        )
+            hits = await self._by_both(search, _Words(query, words, features))
+        if hits is None:
+            rung = WORDS
+            hits = await self._work(
+                ctx, ("fusion",), lambda _: _fetch(search, _by_words(query, words))
+            )
         ctx.rung = rung
         return SearchResult(hits=hits, rung=rung, kb_version=snapshot.version)
+
+    def _words(self, search: _Search, lap: Lap) -> tuple[LexicalQuery, LexicalHits]:
+        lexical = search.snapshot.lexical
+        query = lexical.parse(search.request.query)
+        lap()
+        return query, lexical.search(query, search.demands, self._limit(search))
+
+    def _limit(self, search: _Search) -> int:
+        return max(self._settings.candidates, search.request.top_k + _SPARE)
 
     def _sure(self, features: QueryFeatures) -> bool:
         return confidence(features) >= self._settings.early_exit_confidence
 
-    async def _vector_leg(self, search: _Search, words: LexicalHits) -> _VectorLeg | None:
-        """Embed and search within the time-out; None, with the reason noted, when it cannot."""
+    async def _by_both(self, search: _Search, words: _Words) -> tuple[Hit, ...] | None:
+        """Embed, search by meaning and fuse; None, with the reason noted, when that fails."""
         ctx = search.ctx
         try:
             embedder = self._usable_embedder(search.snapshot)
@@ -157,9 +174,10 @@ class HybridRetriever:
                 with ctx.stage("embedding"):
                     found = await embedder.embed([search.request.query], kind="query")
                 query = decode(found.data, 1, found.dimensions)
-                limit = max(self._settings.candidates, search.request.top_k + _SPARE)
                 return await self._work(
-                    ctx, "search.vector", lambda: _search_vectors(search, query, words, limit)
+                    ctx,
+                    ("search.vector", "fusion"),
+                    lambda lap: self._fused(search, query, words, lap),
                 )
         except _NoVectors as reason:
             ctx.degrade("retrieval", WORDS, str(reason))
@@ -186,52 +204,70 @@ class HybridRetriever:
             raise _NoVectors("reembed_needed")
         return self._embedder
 
-    async def _work(self, ctx: RequestContext, stage: str, work: Callable[[], T]) -> T:
-        """Run ``work`` in the pool as a stage, its wait for a thread told apart."""
+    async def _work(
+        self, ctx: RequestContext, stages: Sequence[str], work: Callable[[Lap], T]
+    ) -> T:
+        """Run ``work`` in the pool, its wait for a thread told apart.
+
+        Each change of threads costs a tenth of a millisecond, so that one ``work`` may be several
+        stages; it calls its argument at the end of each but the last.
+        """
         loop, clock = asyncio.get_running_loop(), ctx.clock
         limit = loop.time() + ctx.deadline.remaining()
+        laps: list[float] = []
 
-        def timed() -> tuple[float, T]:
-            begun_at = clock.now()
+        def timed() -> T:
+            laps.append(clock.now())
             try:
-                return begun_at, work()
+                return work(lambda: laps.append(clock.now()))
             except Exception:
                 raise
             # A panic inside an engine is no Exception; it must end this search, not the loop.
             except BaseException as error:
                 raise StoreError("The search index is damaged; restart to rebuild it.") from error
 
-        with ctx.stage(stage) as record:
-            try:
-                async with asyncio.timeout_at(limit):
-                    begun_at, result = await loop.run_in_executor(self._executor, timed)
-            except TimeoutError as error:
-                raise DeadlineExceeded(
-                    "The request's deadline passed during the search."
-                ) from error
-        record.waited_s = max(0.0, begun_at - record.started_at)
-        record.worked_s = max(0.0, record.worked_s - record.waited_s)
-        return result
+        try:
+            with ctx.stage(stages[0]) as record:
+                try:
+                    async with asyncio.timeout_at(limit):
+                        return await loop.run_in_executor(self._executor, timed)
+                except TimeoutError as error:
+                    raise DeadlineExceeded(
+                        "The request's deadline passed during the search."
+                    ) from error
+        finally:
+            _tell_apart(ctx, record, stages, tuple(laps))
 
-    def _hits(
-        self,
-        search: _Search,
-        query: LexicalQuery,
-        words: LexicalHits,
-        features: QueryFeatures,
-        vector: _VectorLeg | None,
-    ) -> tuple[Hit, ...]:
-        if vector is None:
-            unseen = np.full(len(words.ids), np.nan)
-            shares = words_score(words.scores, query.ideal)
-            ranked = _Ranked(words.ids, shares, words.scores, unseen)
-        else:
-            compared = compare_legs(features, words.ids, vector.best)
-            weight = words_weight(compared, self._settings.fusion)
-            ranked = _fuse(
-                search, query, words, vector, weight, self._settings.fusion.foreign_words
-            )
+    def _fused(self, search: _Search, query: Floats32, words: _Words, lap: Lap) -> tuple[Hit, ...]:
+        vector = _search_vectors(search, query, words.hits, self._limit(search))
+        lap()
+        compared = compare_legs(words.features, words.hits.ids, vector.best)
+        weight = words_weight(compared, self._settings.fusion)
+        foreign_words = self._settings.fusion.foreign_words
+        ranked = _fuse(search, words.query, words.hits, vector, weight, foreign_words)
         return _fetch(search, ranked)
+
+
+def _tell_apart(
+    ctx: RequestContext, record: StageRecord, stages: Sequence[str], laps: Sequence[float]
+) -> None:
+    """Divide what was recorded as one stage; the last one that began has the outcome."""
+    if not laps:
+        return
+    ended_at, outcome = record.started_at + record.worked_s, record.outcome
+    record.waited_s = max(0.0, laps[0] - record.started_at)
+    for name, begun_at, end_at in zip(stages, laps, (*laps[1:], ended_at), strict=False):
+        if name != record.name:
+            record.outcome = "ok"
+            record = StageRecord(name, begun_at, outcome=outcome, attributes={})
+            ctx.stages.append(record)
+        record.worked_s = max(0.0, end_at - begun_at)
+
+
+def _by_words(query: LexicalQuery, words: LexicalHits) -> _Ranked:
+    unseen = np.full(len(words.ids), np.nan)
+    shares = words_score(words.scores, query.ideal)
+    return _Ranked(words.ids, shares, words.scores, unseen)
 
 
 class _VectorLeg(msgspec.Struct, frozen=True):
