@@ -12,8 +12,11 @@ class PlannedRequest(msgspec.Struct, frozen=True, gc=False):
     Tokens are the laboratory's own (``tokens.py``). ``output_tokens`` is what the client allows
     (``max_tokens``), which a simulated engine writes in full. ``text`` is empty in virtual time
     and for generated text, which ``materialise`` writes at send time. Requests that share ids
-    at the start of ``prefix`` share that many blocks of ``prefix_block_tokens`` tokens. Turn n
-    of a ``session`` waits for the answer of turn n-1 as well as for ``at_s``.
+    at the start of ``prefix`` share that many blocks of ``prefix_block_tokens`` tokens; ids past
+    the input's last token name what the answer fills, and negative ids, private to a session,
+    have no text. Turn n of a ``session`` of ``turns`` turns waits for the answer of turn n-1; it
+    starts at that answer's end plus the gap between both turns' ``at_s`` (``sessions.py``), and
+    ``history_tokens`` of its input are what was said before.
     """
 
     index: int
@@ -32,3 +35,5 @@ class PlannedRequest(msgspec.Struct, frozen=True, gc=False):
     session: str = ""
     turn: int = 0
     disconnect_after_tokens: int | None = None
+    turns: int = 1
+    history_tokens: int = 0

@@ -7,6 +7,7 @@ characters a token on English and one on Chinese; what matters here is that all 
 
 from __future__ import annotations
 
+import itertools
 import re
 import zlib
 
@@ -32,3 +33,11 @@ def tokenize(text: str) -> list[int]:
     """A 32-bit id for each token: the same piece has the same id in every process."""
     crc32 = zlib.crc32
     return [crc32(piece.encode("utf-8", "surrogatepass")) for piece in _TOKEN.findall(text)]
+
+
+def first_tokens(text: str, count: int) -> str:
+    """``text`` up to the end of its token number ``count``; all of it when it has fewer."""
+    if count <= 0:
+        return ""
+    found = next(itertools.islice(_TOKEN.finditer(text), count - 1, None), None)
+    return text if found is None else text[: found.end()]
