@@ -171,8 +171,23 @@ class Engine:
         """Output tokens written up to the last ``advance`` (or submit, cancel)."""
         if sequence.state is not State.DECODING:
             return sequence.written_tokens
-        step = self._decoding.step - self._steps + self._steps_done()
-        return sequence.written_tokens + step - sequence.joined_step
+        return sequence.written_tokens + self.decoded_steps() - sequence.joined_step
+
+    def decoded_steps(self) -> int:
+        """Steps since the engine's start in which someone could decode.
+
+        A sequence in state DECODING wrote ``written_tokens + decoded_steps() - joined_step``
+        tokens: for those who ask about many sequences at a time.
+        """
+        return self._decoding.step - self._steps + self._steps_done()
+
+    def next_step_at(self) -> float | None:
+        """When the step in flight ends, and with it the next tokens come; None while idle."""
+        if self._steps <= 1:
+            return self.next_event_at()
+        return self._start + self._model.run_seconds(
+            self._start_decoding, self._start_context, self._steps_done() + 1
+        )
 
     def statistics(self) -> EngineStatistics:
         """Figures at the time of the last ``advance`` (or submit, cancel)."""
@@ -363,7 +378,7 @@ class Engine:
                 budget -= tokens
                 chunks.append((sequence, tokens))
         if len(self._waiting) and budget > 0 and not preempted:
-            self._admit(chunks, budget)
+            self._admit(chunks, budget, at)
         self._start = at
         self._start_decoding = decoding.count
         self._start_context = decoding.context
@@ -377,6 +392,8 @@ class Engine:
         """Send sequences back until the others' next step has its blocks; how many it takes."""
         pool, decoding = self._pool, self._decoding
         while (growth := decoding.growth_now()) > pool.free + pool.cached:
+            # Those before the one that found no block took every cached one.
+            pool.settle(-pool.free - pool.cached)
             if self._by_priority:
                 victim = max(self._running, key=in_priority_order)
             else:
@@ -398,7 +415,7 @@ class Engine:
             self._happened().preempted.append(victim)
         return growth
 
-    def _admit(self, chunks: list[tuple[Sequence, int]], budget: int) -> None:
+    def _admit(self, chunks: list[tuple[Sequence, int]], budget: int, at: float) -> None:
         """Start prefills in the queue's order while tokens, places and blocks last."""
         pool, waiting, running = self._pool, self._waiting, self._running
         config, block = self.config, self._block
@@ -425,6 +442,8 @@ class Engine:
             running[sequence] = None
             self._prefilling.append(sequence)
             sequence.state = State.PREFILLING
+            if sequence.admitted_at is None:
+                sequence.admitted_at = at
             if nodes is not None:
                 pool.hold(nodes)
                 sequence.nodes = nodes
@@ -442,10 +461,11 @@ class Engine:
             chunks.append((sequence, tokens))
 
     def _begin_mixed_step(self, at: float, chunks: list[tuple[Sequence, int]]) -> None:
-        prefill = context = 0
+        prefill = pairs = 0  # twice the pairs of a prefilled token and one it attends to
         for sequence, tokens in chunks:
             prefill += tokens
-            context += sequence.computed_tokens
+            pairs += tokens * (2 * sequence.computed_tokens + tokens)
+        context = (pairs + prefill) // (2 * prefill)
         decoding = self._decoding
         seconds = self._model.step_seconds(decoding.count, decoding.context, prefill, context)
         self._chunks = chunks

@@ -30,6 +30,7 @@ class Sequence:
     """
 
     __slots__ = (
+        "admitted_at",
         "arrived_at",
         "block_hashes",
         "cached_tokens",
@@ -71,6 +72,7 @@ class Sequence:
         self.tag: object = None
         self.state = State.NEW
         self.arrived_at = 0.0
+        self.admitted_at: float | None = None  # the first time
         self.first_token_at: float | None = None
         self.finished_at: float | None = None
         self.cached_tokens = 0  # prompt tokens the prefix cache gave at the first admission

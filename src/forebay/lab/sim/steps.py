@@ -18,8 +18,8 @@ class StepModel(Protocol):
         """One step, in seconds, always above zero.
 
         ``context_tokens`` is the sum of the contexts of the decoding sequences before the step;
-        ``prefill_context_tokens`` the tokens already in the KV cache that the prefilled chunks
-        attend to.
+        ``prefill_context_tokens`` the tokens that an average prefilled token attends to, so that
+        their product with ``prefill_tokens`` is the pairs of attention.
         """
         ...
 
