@@ -70,7 +70,9 @@ class RooflineSteps:
         peak = hardware.fp8_flops if precision == "fp8" else None
         compute = (peak or hardware.fp16_flops) * reached.compute * cards
         self._weights = model.read_bytes(precision) / bandwidth
-        self._kv = model.kv_bytes_per_token(kv_precision) / bandwidth
+        # With more cards than key-value heads, each head's cache is kept and read more than once.
+        copies = max(1, cards // model.kv_heads)
+        self._kv = model.kv_bytes_per_token(kv_precision) * copies / bandwidth
         self._flops_token = 2 * model.layer_parameters / compute
         self._flops_head = 2 * model.embedding_parameters / compute
         # Scores and weighted sum: two products of head_size per head, layer and attended token,
