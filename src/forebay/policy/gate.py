@@ -135,6 +135,10 @@ class PoolGate:
             self._refuse(other.item, "queue_full")
         self._dispatch(now)
 
+    def has_room(self, ticket: Ticket, now: float) -> bool:
+        """Whether it would be sent to a replica at once."""
+        return not self.queue and bool(self._fit(ticket, now))
+
     def first_token(self, ticket: Ticket, now: float) -> None:
         """A token came from the replica; call it for later tokens too, now and then."""
         if ticket.state == "sent":
@@ -223,22 +227,25 @@ class PoolGate:
         self._refused.append(ticket)
 
     def _room(self, ticket: Ticket, now: float) -> int | None:
-        """The replica that can take it now."""
-        limit = max(1, int(self.limit.limit * (1 - self.hold)))
-        most = self._settings.max_tokens * (1 - self.hold)
-        fit = [
-            at
-            for at, load in enumerate(self.loads)
-            if load.requests < limit
-            and (not most or not load.requests or load.cost + ticket.cost <= most)
-            and self.health[at].admits(now)
-        ]
+        """The replica that takes it now, if any can."""
+        fit = self._fit(ticket, now)
         if not fit:
             return None
         self._turn += 1
         loads = [self.loads[at] for at in fit]
         chosen = choose(loads, session=ticket.session, turn=self._turn % len(loads))
         return fit[loads.index(chosen)]
+
+    def _fit(self, ticket: Ticket, now: float) -> list[int]:
+        limit = max(1, int(self.limit.limit * (1 - self.hold)))
+        most = self._settings.max_tokens * (1 - self.hold)
+        return [
+            at
+            for at, load in enumerate(self.loads)
+            if load.requests < limit
+            and (not most or not load.requests or load.cost + ticket.cost <= most)
+            and self.health[at].admits(now)
+        ]
 
     def _send(self, ticket: Ticket, replica: int, now: float) -> None:
         ticket.state = "sent"

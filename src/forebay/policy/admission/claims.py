@@ -1,0 +1,87 @@
+"""From who asks to the buckets the request is charged to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from forebay.kernel.errors import PermissionDenied
+from forebay.policy.admission.settings import DIMENSIONS, AccessRule, AdmissionSettings, Dimension
+from forebay.policy.quota import Claim, Limit, factor_at
+
+
+class Claimant(msgspec.Struct, frozen=True):
+    """Who asks, by every dimension; an empty name has no bucket there.
+
+    ``tenant_limit`` is what the tenant's plan says; it goes before the general one.
+    ``max_in_flight`` bounds the tenant's requests in work; None: unbounded.
+    """
+
+    key: str = ""
+    user: str = ""
+    tenant: str = ""
+    line: str = ""
+    ip: str = ""
+    tenant_limit: Limit | None = None
+    max_in_flight: int | None = None
+
+    def name(self, dimension: Dimension) -> str:
+        """Its name there; the whole service has one for all."""
+        if dimension == "all":
+            return "all"
+        name = getattr(self, dimension)
+        # Keys and users of two tenants may be called alike.
+        return f"{self.tenant}/{name}" if name and dimension in ("key", "user", "line") else name
+
+
+class ClaimBook:
+    """The limits in force; made again when settings change, since it remembers scaled limits."""
+
+    def __init__(self, settings: AdmissionSettings) -> None:
+        self._settings = settings
+        self._rules: Mapping[tuple[str, str], AccessRule] = {
+            (rule.dimension, rule.name): rule for rule in settings.rules
+        }
+        self._scaled: dict[tuple[Limit, float], Limit] = {}
+
+    def claims(self, who: Claimant, wall_s: float) -> tuple[Claim, ...]:
+        """The buckets of a request at a time (Unix); ``PermissionDenied`` for who is denied."""
+        settings = self._settings
+        factor = settings.load_factor
+        if settings.windows:
+            local = datetime.fromtimestamp(wall_s, UTC).astimezone()
+            factor *= factor_at(settings.windows, local)
+        found = []
+        for dimension in DIMENSIONS:
+            name = who.name(dimension)
+            if not name:
+                continue
+            limit = self._limit(dimension, name, who)
+            if limit is not None:
+                found.append(Claim(dimension, name, self._scale(limit, factor)))
+        return tuple(found)
+
+    def _limit(self, dimension: Dimension, name: str, who: Claimant) -> Limit | None:
+        if self._rules:
+            plain = name if dimension == "all" else getattr(who, dimension)
+            rule = self._rules.get((dimension, name)) or self._rules.get((dimension, plain))
+            if rule is not None:
+                if rule.deny:
+                    raise PermissionDenied("This caller is on the deny list of this service.")
+                return rule.limit
+        if dimension == "tenant" and who.tenant_limit is not None:
+            return who.tenant_limit
+        limit: Limit | None = getattr(self._settings.limits, dimension)
+        return limit
+
+    def _scale(self, limit: Limit, factor: float) -> Limit:
+        if factor == 1.0:
+            return limit
+        scaled = self._scaled.get((limit, factor))
+        if scaled is None:
+            if len(self._scaled) > 4096:
+                self._scaled.clear()
+            scaled = self._scaled[(limit, factor)] = limit.scaled(factor)
+        return scaled

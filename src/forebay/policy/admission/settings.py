@@ -1,0 +1,86 @@
+"""Settings of admission: limits by dimension, lists, hours, costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from forebay.kernel.errors import ConfigError
+from forebay.policy.cost import COST_PROFILES
+from forebay.policy.estimate import EstimateSettings
+from forebay.policy.quota import Limit, QuotaWindow
+
+Dimension = Literal["key", "user", "tenant", "line", "ip", "all"]
+DIMENSIONS: tuple[Dimension, ...] = ("key", "user", "tenant", "line", "ip", "all")
+
+
+class DimensionLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A limit for every single key, user, tenant, business line, address, and for all together."""
+
+    key: Annotated[Limit | None, Meta(description="For each API key; unset: none.")] = None
+    user: Annotated[Limit | None, Meta(description="For each user; unset: none.")] = None
+    tenant: Annotated[
+        Limit | None, Meta(description="For each tenant whose plan says nothing; unset: none.")
+    ] = None
+    line: Annotated[Limit | None, Meta(description="For each business line; unset: none.")] = None
+    ip: Annotated[Limit | None, Meta(description="For each address; unset: none.")] = None
+    all: Annotated[Limit | None, Meta(description="For the whole service; unset: none.")] = None
+
+
+class AccessRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Somebody who is denied, or allowed under a limit of their own."""
+
+    dimension: Annotated[Dimension, Meta(description="key, user, tenant, line or ip.")]
+    name: Annotated[
+        str, Meta(description="Whom it is for; the key's name, for keys.", min_length=1)
+    ]
+    deny: Annotated[bool, Meta(description="Refuse every request.")] = False
+    limit: Annotated[
+        Limit | None, Meta(description="Replaces the dimension's limit; unset: no limit.")
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.deny and self.limit is not None:
+            raise ConfigError(f"the access rule for {self.name} both denies and sets a limit.")
+
+
+class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Token quotas and what a request is held to cost."""
+
+    limits: DimensionLimits = DimensionLimits()
+    rules: Annotated[
+        tuple[AccessRule, ...], Meta(description="Exceptions: denied, or with their own limit.")
+    ] = ()
+    windows: Annotated[
+        tuple[QuotaWindow, ...], Meta(description="Hours in which every limit shrinks or grows.")
+    ] = ()
+    load_factor: Annotated[
+        float, Meta(description="Multiplies every limit; changed at run time.", gt=0.0, le=100.0)
+    ] = 1.0
+    profile: Annotated[
+        str, Meta(description="Cost factors: tokens, summary, code or document.")
+    ] = "tokens"
+    route_profiles: Annotated[
+        Mapping[str, str], Meta(description="Other cost factors by route (chat, search …).")
+    ] = {}
+    estimate: EstimateSettings = EstimateSettings()
+    passage_tokens: Annotated[
+        int, Meta(description="Planned tokens of one passage in the prompt.", ge=1)
+    ] = 400
+    prompt_tokens: Annotated[
+        int, Meta(description="Planned tokens of the template around them.", ge=0)
+    ] = 200
+    max_buckets: Annotated[
+        int, Meta(description="Keys, users, addresses … with a quota of their own at most.", ge=16)
+    ] = 100_000
+
+    def __post_init__(self) -> None:
+        for profile in (self.profile, *self.route_profiles.values()):
+            if profile not in COST_PROFILES:
+                raise ConfigError(
+                    f"there is no cost profile {profile!r}; use {', '.join(COST_PROFILES)}.",
+                    param="admission.profile",
+                )
