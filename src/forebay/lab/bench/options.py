@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
-from forebay.lab.workload.request import PlannedRequest
-
-
-class Load(Protocol):
-    """What the bench needs of a workload."""
-
-    def requests(self, seed: int) -> Iterator[PlannedRequest]:
-        """Every request, lazily, by intended start."""
-        ...
-
-    def text_of(self, planned: PlannedRequest) -> str:
-        """The question to send."""
-        ...
+from forebay.lab.workload.plan import Workload
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,8 +48,7 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
     """One run: what, against what, how recorded."""
 
     target: Target
-    workload: Any
-    """A ``forebay.lab.workload.plan.Workload``."""
+    workload: Workload
     seed: int = 1
     bounds: GeneratorBounds = GeneratorBounds()
     slice_s: float = 1.0

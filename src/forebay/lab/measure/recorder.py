@@ -20,7 +20,6 @@ from forebay.lab.measure.tally import MAX_SCOPES, Tally
 
 OTHER = "(other)"
 """Kinds and tenants beyond the bound, together."""
-_ROWS = 16_384
 _GAPS = 1 << 20
 _MAX_NAMES = 1_000
 _TIER = re.compile(r"\s*([^=,\s]+)\s*=\s*([^,\s]+)")
@@ -33,6 +32,8 @@ class RecorderOptions(msgspec.Struct, frozen=True):
     max_slices: int = 600
     warmup_s: float = 0.0
     """Requests meant to start before this are in the timeline, not in the figures."""
+    batch_rows: int = 16_384
+    """Requests counted at once: more is cheaper, fewer holds up a live generator less."""
 
 
 class Recorder:
@@ -42,6 +43,7 @@ class Recorder:
         self._options = options or RecorderOptions()
         self._kinds: dict[str, int] = {}
         self._tenants: dict[str, int] = {}
+        self._batch = self._options.batch_rows * COLUMNS
         self._rows = array("d")
         self._gaps = array("d")
         self._tally = Tally()
@@ -49,6 +51,7 @@ class Recorder:
         self._codes: Counter[str] = Counter()
         self._cache: Counter[str] = Counter()
         self._rungs: Counter[str] = Counter()
+        self._messages: dict[str, str] = {}
         self._last_at = self._last_finished = 0.0
 
     def record(self, finished: Finished) -> None:
@@ -86,8 +89,12 @@ class Recorder:
             _count(self._cache, finished.cache)
         if finished.rung:
             _count(self._rungs, finished.rung)
-        if len(self._rows) >= _ROWS * COLUMNS or len(self._gaps) >= _GAPS:
+        if len(self._rows) >= self._batch or len(self._gaps) >= _GAPS:
             self._flush()
+
+    def note(self, status: str, message: str) -> None:
+        """Keep the first message of each status."""
+        self._messages.setdefault(status, message)
 
     def result(
         self, run: Run, *, duration_s: float | None = None, generator: Generator | None = None
@@ -114,6 +121,7 @@ class Recorder:
             by_tenant=by_tenant if set(by_tenant) != {""} else {},
             codes=dict(self._codes),
             cache=_tiers(self._cache),
+            messages=dict(self._messages),
             rungs=dict(self._rungs),
             timeline=self._slices.timeline(list(self._kinds)),
             generator=generator,

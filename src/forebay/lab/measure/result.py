@@ -178,6 +178,8 @@ class RunResult(msgspec.Struct, frozen=True):
     by_tenant: dict[str, Figures] = {}
     codes: dict[str, int] = {}
     """HTTP statuses of what was not answered whole."""
+    messages: dict[str, str] = {}
+    """Status -> the first message the target gave with it."""
     cache: dict[str, dict[str, int]] = {}
     """Tier -> result (hit, miss, off, …) -> answers, from ``x-forebay-cache``."""
     rungs: dict[str, int] = {}

@@ -1,0 +1,108 @@
+"""The generator looks at itself: how late it sent, how much of its core it used."""
+
+from __future__ import annotations
+
+import os
+from array import array
+
+import numpy as np
+
+from forebay.kernel.clock import Clock
+from forebay.lab.bench.options import GeneratorBounds
+from forebay.lab.measure.histogram import SparseCounts, layout, quantile, summarise
+from forebay.lab.measure.result import Generator, Quantiles
+
+_BATCH = 4_096
+_LEAST_ELAPSED_S = 1.0
+"""Below this the CPU's share says nothing: the kernel counts it in hundredths of seconds."""
+
+
+class Health:
+    """Counts sends and their lateness; judges the generator at the end."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._late = array("d")
+        self._cells = SparseCounts()
+        self._grid = layout(3)
+        self._sum = self._max = 0.0
+        self.sends = 0
+        self.not_sent = 0
+        self.max_in_flight = 0
+        self._started_at = clock.now()
+        self._cpu_at_start = _cpu_s()
+
+    def start(self) -> None:
+        """The load begins now: what came before is not the generator's."""
+        self._started_at = self._clock.now()
+        self._cpu_at_start = _cpu_s()
+
+    def sent(self, late_s: float, in_flight: int) -> None:
+        """One request was handed to a connection, or to the wait for one."""
+        self.sends += 1
+        self._late.append(late_s)
+        if in_flight > self.max_in_flight:
+            self.max_in_flight = in_flight
+        if len(self._late) >= _BATCH:
+            self._flush()
+
+    def lateness(self) -> Quantiles:
+        """Sent minus intended start."""
+        self._flush()
+        index, counts = self._cells.items()
+        return summarise(index, counts, total_s=self._sum, max_s=self._max)
+
+    def lateness_p99_s(self) -> float:
+        """For a live view: cheaper than all of ``lateness``."""
+        self._flush()
+        index, counts = self._cells.items()
+        return quantile(self._grid.highest[index] / 1e6, counts, 0.99)
+
+    def cpu_share(self) -> float:
+        """CPU seconds of this process over elapsed seconds."""
+        elapsed = self._clock.now() - self._started_at
+        return (_cpu_s() - self._cpu_at_start) / elapsed if elapsed > 0 else 0.0
+
+    def verdict(self, bounds: GeneratorBounds, connections: int) -> Generator:
+        """The generator's health over the whole run."""
+        lateness, cpu_share = self.lateness(), self.cpu_share()
+        measured = self._clock.now() - self._started_at >= _LEAST_ELAPSED_S
+        why_not = []
+        if measured and cpu_share > bounds.max_cpu_share:
+            why_not.append(
+                f"the generator used {cpu_share:.0%} of its core (more than "
+                f"{bounds.max_cpu_share:.0%}): lower the rate or give it more processes"
+            )
+        if lateness.p99_s > bounds.max_lateness_p99_s:
+            why_not.append(
+                f"one send in a hundred was {lateness.p99_s * 1000:.1f} ms late or more (bound "
+                f"{bounds.max_lateness_p99_s * 1000:.1f} ms): the generator's machine was busy"
+            )
+        if self.not_sent and not bounds.accept_not_sent:
+            why_not.append(
+                f"{self.not_sent} requests were not sent because {bounds.max_in_flight} were "
+                "already under way: raise that bound or lower the rate"
+            )
+        return Generator(
+            valid=not why_not,
+            why_not=tuple(why_not),
+            sends=self.sends,
+            lateness=lateness,
+            cpu_share=cpu_share,
+            max_in_flight=self.max_in_flight,
+            connections=connections,
+        )
+
+    def _flush(self) -> None:
+        if not self._late:
+            return
+        late = np.maximum(np.frombuffer(self._late), 0.0)
+        self._late = array("d")
+        self._sum += float(late.sum())
+        self._max = max(self._max, float(late.max()))
+        self._cells.add(self._grid.index(late))
+
+
+def _cpu_s() -> float:
+    times = os.times()
+    return times.user + times.system
