@@ -83,22 +83,23 @@ class BlockPool:
                 idle[node] = None
                 self.cached += node.blocks
 
-    def publish(self, parent: Node, key: int, blocks: int) -> tuple[Node, bool]:
-        """The child of ``parent`` for a hash just computed, held, and whether it is new.
+    def publish(self, parent: Node, key: int, blocks: int) -> Node:
+        """Turn ``blocks`` just computed by the caller into the child of ``parent``, held by it.
 
-        A new one stands for the caller's own ``blocks``. One that exists was computed twice at
-        the same time: the caller keeps its own blocks, and the reference keeps the path whole.
+        When another one computed the same at the same time, the caller's blocks become free and
+        it shares the other's.
         """
         children = parent.children
         if children is None:
             children = parent.children = {}
         node = children.get(key)
-        if node is not None:
+        if node is None:
+            node = children[key] = Node(key, parent, blocks)
+            node.references = 1
+        else:
             self.hold([node])
-            return node, False
-        node = children[key] = Node(key, parent, blocks)
-        node.references = 1
-        return node, True
+            self.free += blocks
+        return node
 
     def settle(self, reserve: int = 0) -> None:
         """Give cached blocks up until ``free + reserve`` is not below zero."""

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from forebay.kernel.errors import ConfigError, ContextTooLong
+from forebay.lab.sim.sequence import Sequence, State
 
 
 class RequestTooLong(ContextTooLong):
@@ -45,3 +46,35 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.scheduling not in ("fifo", "priority"):
             raise ConfigError(f"scheduling must be fifo or priority, not {self.scheduling}")
+
+    @property
+    def blocks(self) -> int:
+        """KV blocks in all."""
+        return self.kv_tokens // self.block_tokens
+
+    @property
+    def watermark_blocks(self) -> int:
+        """Blocks that an admission leaves."""
+        return int(self.watermark * self.blocks)
+
+
+def check_fits(config: EngineConfig, sequence: Sequence) -> None:
+    """Raise when an engine of this configuration can never serve the sequence."""
+    asked = f"{sequence.input_tokens} tokens in and {sequence.output_tokens} out"
+    tokens = sequence.input_tokens + sequence.output_tokens
+    if sequence.input_tokens < 1 or sequence.output_tokens < 1:
+        raise ConfigError(f"{asked}: a sequence needs at least one of each")
+    if sequence.state is not State.NEW:
+        raise ConfigError(f"{sequence!r} was submitted before; make a new one")
+    if tokens > config.max_model_len:
+        raise RequestTooLong(f"{asked} are more than max_model_len ({config.max_model_len})")
+    # The last token is never fed back, hence has no place in the cache.
+    if -(-(tokens - 1) // config.block_tokens) > config.blocks - config.watermark_blocks:
+        raise RequestTooLong(
+            f"{asked} are more than the KV cache ({config.kv_tokens} tokens) gives one sequence"
+        )
+    if sequence.hash_tokens % config.block_tokens:
+        raise ConfigError(
+            f"hash_tokens ({sequence.hash_tokens}) must be a multiple of block_tokens "
+            f"({config.block_tokens})"
+        )

@@ -3,8 +3,9 @@
 The schedule is vLLM's (V1): each step takes a token for every decoding sequence first, then
 prefill chunks up to ``max_num_batched_tokens``, older ones first, then new ones from the waiting
 queue. A step ends for all its sequences at once. What differs on purpose: the blocks of a whole
-prompt are taken at admission; only prompt blocks with hashes are cached, and they can be shared
-from the end of the step that computed them; free blocks are used before cached ones.
+prompt are taken at admission; only blocks with hashes are cached: those of the prompt can be shared
+from the end of the step that computed them, those of the answer from its end; blocks that two
+sequences computed at the same time become one; free blocks are used before cached ones.
 
 Between two changes of the batch every step is a pure decode step over the same sequences, so time,
 tokens and blocks follow from counters. One *segment* is such a run, or one step with prefill. The
@@ -16,9 +17,8 @@ from __future__ import annotations
 
 import math
 
-from forebay.kernel.errors import ConfigError
 from forebay.lab.sim.blocks import BlockPool, Node
-from forebay.lab.sim.config import EngineConfig, RequestTooLong
+from forebay.lab.sim.config import EngineConfig, RequestTooLong, check_fits
 from forebay.lab.sim.decoding import Decoding
 from forebay.lab.sim.figures import EngineStatistics, Progress
 from forebay.lab.sim.sequence import Sequence, State
@@ -75,8 +75,8 @@ class Engine:
         self._model = steps
         self._block = config.block_tokens
         self._by_priority = config.scheduling == "priority"
-        self._pool = BlockPool(config.kv_tokens // config.block_tokens)
-        self._watermark_blocks = int(config.watermark * self._pool.total)
+        self._pool = BlockPool(config.blocks)
+        self._watermark_blocks = config.watermark_blocks
         self._waiting: FifoWaiting | PriorityWaiting = (
             PriorityWaiting() if self._by_priority else FifoWaiting()
         )
@@ -104,7 +104,7 @@ class Engine:
 
     def submit(self, sequence: Sequence, now: float) -> None:
         """Queue a new sequence; RequestTooLong when it can never fit."""
-        self._check(sequence)
+        check_fits(self.config, sequence)
         if now >= self._end:
             self._pass(now)
         self._now = now
@@ -144,7 +144,7 @@ class Engine:
             if self._steps > 1:
                 self._shorten()
             written = self.produced(sequence)
-            self._leave_decoding(sequence)
+            self._leave_decoding(sequence, whole=False)
             sequence.written_tokens = written
         else:
             return
@@ -188,6 +188,10 @@ class Engine:
         return self._start + self._model.run_seconds(
             self._start_decoding, self._start_context, self._steps_done() + 1
         )
+
+    def waiting(self) -> int:
+        """Sequences that wait for admission, those sent back by preemption included."""
+        return len(self._waiting)
 
     def statistics(self) -> EngineStatistics:
         """Figures at the time of the last ``advance`` (or submit, cancel)."""
@@ -274,29 +278,6 @@ class Engine:
 
     # --- the life of a sequence ---------------------------------------------------------------
 
-    def _check(self, sequence: Sequence) -> None:
-        tokens = sequence.input_tokens + sequence.output_tokens
-        if sequence.input_tokens < 1 or sequence.output_tokens < 1:
-            raise ConfigError(f"{sequence!r} must have at least one token in and one out")
-        if sequence.state is not State.NEW:
-            raise ConfigError(f"{sequence!r} was submitted before; make a new one")
-        if tokens > self.config.max_model_len:
-            raise RequestTooLong(
-                f"{sequence.input_tokens} tokens in and {sequence.output_tokens} out are more than "
-                f"max_model_len ({self.config.max_model_len})"
-            )
-        # The last token is never fed back.
-        if -(-(tokens - 1) // self._block) > self._pool.total - self._watermark_blocks:
-            raise RequestTooLong(
-                f"{sequence.input_tokens} tokens in and {sequence.output_tokens} out are more than "
-                f"the KV cache ({self.config.kv_tokens} tokens) can ever give one sequence"
-            )
-        if sequence.hash_tokens % self._block:
-            raise ConfigError(
-                f"hash_tokens ({sequence.hash_tokens}) must be a multiple of block_tokens "
-                f"({self._block})"
-            )
-
     def _happened(self) -> Progress:
         if self._progress is None:
             self._progress = Progress()
@@ -319,9 +300,12 @@ class Engine:
         sequence.state = State.DECODING
         self._decoding.join(sequence, left)
 
-    def _leave_decoding(self, sequence: Sequence) -> None:
+    def _leave_decoding(self, sequence: Sequence, *, whole: bool = True) -> None:
         """Count it out and free its blocks, as at the end of the segment."""
         context = self._decoding.leave(sequence)
+        if whole and sequence.nodes is not None:
+            sequence.computed_tokens = context
+            self._publish(sequence)
         del self._running[sequence]
         self._free(sequence, context)
 
@@ -351,10 +335,9 @@ class Engine:
         blocks = tokens // self._block
         parent = nodes[-1] if nodes else self._pool.root(blocks)
         for index in range(len(nodes), ready):
-            parent, new = self._pool.publish(parent, hashes[index], blocks)
+            parent = self._pool.publish(parent, hashes[index], blocks)
             nodes.append(parent)
-            if new:
-                sequence.shared_blocks += blocks
+            sequence.shared_blocks += blocks
 
     # --- scheduling ---------------------------------------------------------------------------
 

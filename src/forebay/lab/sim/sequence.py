@@ -23,10 +23,11 @@ class State(enum.Enum):
 class Sequence:
     """A request for ``output_tokens`` tokens after a prompt of ``input_tokens``.
 
-    ``block_hashes`` name the full blocks at the beginning of the prompt, ``hash_tokens`` tokens
-    each (0: the engine's block size; else a multiple of it). Two prompts share a block when all
-    hashes up to it are equal, so hashes need not be chained. A lower ``priority`` goes first
-    under priority scheduling. ``tag`` is the caller's own. Times are the engine's seconds.
+    ``block_hashes`` name the full blocks at the beginning of the prompt, and may go on with those
+    of the answer, ``hash_tokens`` tokens each (0: the engine's block size; else a multiple of it).
+    Two prompts share a block when all hashes up to it are equal, so hashes need not be chained. A
+    lower ``priority`` goes first under priority scheduling. ``tag`` is the caller's own. Times are
+    the engine's seconds.
     """
 
     __slots__ = (

@@ -38,7 +38,6 @@ class Job:
     written: int = 0
     blocks: int = 0  # its own, without shared ones
     entries: list[Entry] = field(default_factory=list)
-    owned: int = 0  # blocks that it gave to entries, or shares with others
     cached_tokens: int | None = None
     preemptions: int = 0
     first_token_at: float | None = None
@@ -86,7 +85,7 @@ class ReferenceEngine:
         entry.users += 1
 
     def drop(self, job: Job) -> None:
-        job.blocks = job.owned = 0
+        job.blocks = 0
         for entry in reversed(job.entries):
             entry.users -= 1
             if not entry.users:
@@ -206,6 +205,7 @@ class ReferenceEngine:
         else:
             victim = self.running[-1]
         self.running.remove(victim)
+        self.publish(victim)
         self.drop(victim)
         victim.state = "waiting"
         victim.decoding = False
@@ -236,6 +236,7 @@ class ReferenceEngine:
             job.state = "finished"
             job.finished_at = at
             self.running.remove(job)
+            self.publish(job)
             self.drop(job)
             self.log.append((at, "finish", job.id))
 
@@ -249,6 +250,6 @@ class ReferenceEngine:
             entry = self.cache.get(path)
             if entry is None:
                 entry = self.cache[path] = Entry(path, blocks)
-                job.blocks -= blocks
+            job.blocks -= blocks
             self.hold(entry)
             job.entries.append(entry)

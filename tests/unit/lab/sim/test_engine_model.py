@@ -104,10 +104,15 @@ class Pair:
 
     def submit(self, action: Action, now: float) -> None:
         size = action.hash_blocks * self.block
-        most = action.input_tokens // (size or self.block)
-        hashes = action.hashes[:most]
         number = len(self.pairs)
-        asked = (number, action.input_tokens, action.output_tokens, hashes, size, action.priority)
+        asked = (
+            number,
+            action.input_tokens,
+            action.output_tokens,
+            action.hashes,
+            size,
+            action.priority,
+        )
         sequence, job = Sequence(*asked), Job(*asked)
         try:
             self.engine.submit(sequence, now)
