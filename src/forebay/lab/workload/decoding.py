@@ -18,7 +18,13 @@ from forebay.lab.workload.distributions import unreadable
 T = TypeVar("T")
 MAX_FILE_BYTES = 16 << 20
 _PLACE = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
-_BOUND = re.compile(r"^Expected `(\w+)` (<=|<|>=|>) (\S+)$")
+_BOUND = re.compile(r"Expected (\w+) (<=|<|>=|>) (\S+)$")
+_MISSING = re.compile(r"Object missing required field (\w+)$")
+_KINDS = re.compile(r"Expected ([\w |]+), got (\w+)$")
+_NOUNS = {
+    "int": "a whole number", "float": "a number", "str": "a text", "object": "a table",
+    "array": "a list", "bool": "true or false",
+}  # fmt: skip
 _COMPARED = {"<=": "of at most", "<": "below", ">=": "of at least", ">": "above"}
 
 
@@ -66,12 +72,20 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _plain(message: str) -> str:
+    """A validation message in words for people who write TOML."""
+    message = message.replace("`", "")
     bound = _BOUND.match(message)
     if bound:
-        noun = {"int": "a whole number", "float": "a number", "str": "a text"}
         kind, sign, value = bound.groups()
-        return f"expected {noun.get(kind, kind)} {_COMPARED[sign]} {float(value):g}"
-    return message[:1].lower() + message[1:].replace("`", "")
+        return f"expected {_NOUNS.get(kind, kind)} {_COMPARED[sign]} {float(value):g}"
+    missing = _MISSING.match(message)
+    if missing:
+        return f"{missing.group(1)} is missing"
+    kinds = _KINDS.match(message)
+    if kinds:
+        wanted = [_NOUNS.get(kind, kind) for kind in kinds.group(1).split(" | ") if kind != "null"]
+        return f"expected {' or '.join(wanted)}, got {_NOUNS.get(kinds.group(2), kinds.group(2))}"
+    return message[:1].lower() + message[1:]
 
 
 def _check(values: Any, kind: Any, path: str, name: str) -> None:

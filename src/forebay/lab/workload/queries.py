@@ -117,7 +117,9 @@ def _rows(path: Path, content: str, spec: QueriesSpec) -> Iterator[tuple[str, st
                 )
             return ((line.strip(), "") for line in content.splitlines())
         case other:
-            raise ConfigError(f'"{other}" is no query file; use .txt, .csv or .jsonl.')
+            raise ConfigError(
+                f"{path.name}: a file of questions ends in .txt, .csv or .jsonl, not {other}."
+            )
 
 
 def _csv_rows(path: Path, content: str, spec: QueriesSpec) -> Iterator[tuple[str, str]]:
@@ -141,6 +143,7 @@ def _csv_rows(path: Path, content: str, spec: QueriesSpec) -> Iterator[tuple[str
 
 def _json_rows(path: Path, content: str, spec: QueriesSpec) -> Iterator[tuple[str, str]]:
     decoder = msgspec.json.Decoder(dict[str, Any])
+    column = spec.column
     for number, line in enumerate(content.split("\n"), start=1):
         if not line.strip():
             continue
@@ -148,11 +151,14 @@ def _json_rows(path: Path, content: str, spec: QueriesSpec) -> Iterator[tuple[st
             row = decoder.decode(line)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise ConfigError(f"{path.name} line {number} is no JSON object: {error}.") from error
-        try:
-            text = row[_field(path, list(row), spec.column)]
-            group = row[_field(path, list(row), spec.group)] if spec.group else ""
-        except ConfigError as error:
-            raise ConfigError(f"{error.message} (line {number})") from error
+        if not column:
+            column = _field(path, list(row), spec.column)
+        missing = [name for name in (column, spec.group) if name and name not in row]
+        if missing:
+            raise ConfigError(
+                f"{path.name} line {number}: no field {missing[0]}; the line has {', '.join(row)}."
+            )
+        text, group = row[column], row[spec.group] if spec.group else ""
         if not isinstance(text, str):
             raise ConfigError(f"{path.name} line {number}: the question is not a text.")
         yield text.strip(), str(group)

@@ -84,6 +84,11 @@ class TextMaker:
         ]
         self._block = lru_cache(maxsize=cached_blocks)(self.text)
 
+    @property
+    def cached_blocks(self) -> int:
+        """How many shared blocks are kept now."""
+        return self._block.cache_info().currsize
+
     def text(self, number: int, tokens: int) -> str:
         """A text of exactly ``tokens`` tokens that depends on ``number`` (and the language)."""
         bits = mixed(number)

@@ -188,8 +188,8 @@ def _json(path: Path, handle: TextIO, kind: type[T]) -> Iterator[tuple[int, T]]:
         try:
             yield number, decoder.decode(line)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            text = str(error).replace("`", "")
-            raise _malformed(path, number, text[:1].lower() + text[1:]) from error
+            what = str(error).replace("`", "").replace(" - at $.", " in ")
+            raise _malformed(path, number, f"this is no row of such a trace ({what})") from error
 
 
 def _bounded(path: Path, handle: TextIO) -> Iterator[str]:
