@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -29,13 +29,13 @@ class SimulatedServer(msgspec.Struct, frozen=True, kw_only=True):
     """Hardware, model, precision and tensor parallelism, or the path of a fitted profile."""
     gpu_memory_utilization: float = 0.9
     kv_tokens: int | None = None
-    """Tokens that the KV cache holds; None: what the profile's memory leaves."""
-    block_tokens: int = 16
-    max_num_seqs: int = 256
-    max_num_batched_tokens: int = 2048
-    max_model_len: int = 8192
-    prefix_caching: bool = True
-    scheduling: Literal["fifo", "priority"] = "fifo"
+    """Tokens that the KV cache holds; None here and below: what the profile says."""
+    block_tokens: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    max_model_len: int | None = None
+    prefix_caching: bool | None = None
+    scheduling: Literal["fifo", "priority"] | None = None
     speed: float = 1.0
     """How many of the engine's seconds pass in one real second."""
 
@@ -70,8 +70,6 @@ class SimulatedServer(msgspec.Struct, frozen=True, kw_only=True):
             _at_least(name, getattr(self, name), 1)
         for name in ("output_sigma", "write_every_ms", "drain_s"):
             _at_least(name, getattr(self, name), 0)
-        if self.kv_tokens is not None:
-            _at_least("kv_tokens", self.kv_tokens, 1)
         if not 0 < self.speed <= 1000:
             raise ConfigError(f"speed must be above 0 and at most 1000, not {self.speed:g}.")
         if not 0 < self.gpu_memory_utilization <= 1:
@@ -87,6 +85,21 @@ class SimulatedServer(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"output must be draw or cap, not {self.output}.")
         if not self.model:
             raise ConfigError("model needs a name, for example sim.")
+
+    def engine_changes(self) -> dict[str, Any]:
+        """What differs from the profile's own engine settings."""
+        names = (
+            "kv_tokens",
+            "block_tokens",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "max_model_len",
+            "prefix_caching",
+            "scheduling",
+        )
+        changes = {name: getattr(self, name) for name in names}
+        changes["gpu_memory_utilization"] = self.gpu_memory_utilization
+        return {name: value for name, value in changes.items() if value is not None}
 
     def _check_ports(self) -> None:
         if self.replicas > _MAX_REPLICAS:

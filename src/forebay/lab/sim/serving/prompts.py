@@ -1,0 +1,59 @@
+"""Prompts as tokens: their number, the hashes of their full blocks, a number of their own."""
+
+from __future__ import annotations
+
+import zlib
+
+import msgspec
+
+from forebay.lab.workload.text import mixed
+from forebay.lab.workload.tokens import count_tokens, split_tokens
+
+_SLICE_CHARS = 65_536
+
+
+class Prompt(msgspec.Struct, frozen=True, gc=False):
+    """A prompt of ``tokens`` laboratory tokens.
+
+    Hashes are equal in one process only; ``number`` is equal for equal texts everywhere.
+    """
+
+    tokens: int
+    block_hashes: tuple[int, ...]
+    number: int
+    chinese: bool
+
+
+def read_prompt(text: str, block_tokens: int | None) -> Prompt:
+    """Tokens and blocks of a text; without ``block_tokens`` no hashes are made."""
+    data = text.encode("utf-8", "surrogatepass")
+    number = mixed(zlib.crc32(data) << 32 | len(data) & 0xFFFFFFFF)
+    if block_tokens is None:
+        return Prompt(count_tokens(text), (), number, _chinese(text))
+    pieces = split_tokens(text)
+    whole = len(pieces) - len(pieces) % block_tokens
+    hashes = tuple(
+        hash(tuple(pieces[start : start + block_tokens])) for start in range(0, whole, block_tokens)
+    )
+    return Prompt(len(pieces), hashes, number, _chinese(text))
+
+
+def surely_longer(text: str, tokens: int) -> bool:
+    """Whether ``text`` has more than ``tokens`` tokens, found out without reading all of it.
+
+    False for texts that have to be counted to the end: a cut may split a token in two, so each
+    slice counts for one less.
+    """
+    if len(text) <= tokens:
+        return False
+    found = 0
+    for start in range(0, len(text), _SLICE_CHARS):
+        found += count_tokens(text[start : start + _SLICE_CHARS]) - 1
+        if found > tokens:
+            return True
+    return False
+
+
+def _chinese(text: str) -> bool:
+    """Whether the end of the prompt, where the question stands, is written in Chinese."""
+    return any("\u4e00" <= character <= "\u9fff" for character in text[-64:])
