@@ -223,6 +223,8 @@ class Fleet:
 
     def send(self, job: Job, replica: Replica) -> None:
         """Hand a request to an engine; one that can never fit fails at once."""
+        if job.status or job.replica is not None:
+            raise RuntimeError(f"request {job.plan.index} is decided about twice")
         plan = job.plan
         output_tokens = plan.output_tokens
         leaves_after = plan.disconnect_after_tokens
@@ -252,6 +254,8 @@ class Fleet:
 
     def refuse(self, job: Job, reason: str, *, code: int = 503, retry_after_s: float = 1.0) -> None:
         """Turn a request away: 503 for the system's limit, 429 for a tenant's."""
+        if job.status or job.replica is not None:
+            raise RuntimeError(f"request {job.plan.index} is decided about twice")
         job.reason, job.code, job.retry_after_s = reason, code, retry_after_s
         self._end(job, REFUSED, self.now)
 
