@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from forebay import __version__
+from forebay.app.cli_bench import bench_app
+from forebay.app.cli_simulate import simulate_app
 from forebay.app.output import Output
 from forebay.kernel.errors import ConfigError, ForebayError, InvalidRequest
 
@@ -24,6 +26,8 @@ kb_app = typer.Typer(help="List, show, drop, back up and restore knowledge bases
 key_app = typer.Typer(help="Make API keys; only their hash goes into the configuration.")
 app.add_typer(kb_app, name="kb", no_args_is_help=True)
 app.add_typer(key_app, name="key", no_args_is_help=True)
+app.add_typer(bench_app, name="bench", no_args_is_help=True)
+app.add_typer(simulate_app, name="simulate", no_args_is_help=True)
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 ConfigFlag = Annotated[

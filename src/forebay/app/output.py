@@ -27,8 +27,12 @@ class Output:
 
     def result(self, value: Any) -> None:
         """Print a value as JSON, which is UTF-8 in every locale."""
+        self.encoded(msgspec.json.encode(value))
+
+    def encoded(self, data: bytes) -> None:
+        """Print JSON that is already there."""
         sys.stdout.flush()
-        sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+        sys.stdout.buffer.write(data + b"\n")
         sys.stdout.buffer.flush()
 
     def line(self, text: str = "") -> None:
@@ -41,9 +45,22 @@ class Output:
         sys.stdout.write(text)
         sys.stdout.flush()
 
+    def flush(self) -> None:
+        """Let a reader at the other end of a pipe see what was printed."""
+        sys.stdout.flush()
+
     def note(self, text: str) -> None:
         """Tell the person something that is not the result."""
         self._errors.print(text, markup=False)
+
+    def alarm(self, text: str) -> None:
+        """Say something that nobody may overlook, also in a pipe and beside JSON."""
+        self._errors.print(text, markup=False, style="bold red")
+
+    @property
+    def terminal(self) -> Console | None:
+        """Where something may be drawn in place; None in a pipe and in JSON mode."""
+        return self._errors if self.interactive else None
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """A table on a terminal, tab-separated lines in a pipe."""

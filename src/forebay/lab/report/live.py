@@ -16,21 +16,22 @@ from rich.text import Text
 
 from forebay.lab.bench.options import GeneratorBounds, Snapshot
 from forebay.lab.measure.result import OK
-from forebay.lab.report.runs import HEALTHY, seconds
+from forebay.lab.report.numbers import seconds
 
 _BARS = "▁▂▃▄▅▆▇█"
 _HISTORY = 60
+_HEALTHY = 0.99
 
 
 class LiveView:
-    """Shows snapshots while it is open; on anything but a terminal it shows nothing."""
+    """Shows snapshots while it is open; without a terminal it shows nothing."""
 
-    def __init__(self, console: Console, bounds: GeneratorBounds | None = None) -> None:
+    def __init__(self, console: Console | None, bounds: GeneratorBounds | None = None) -> None:
         self._bounds = bounds or GeneratorBounds()
         self._rates: deque[float] = deque(maxlen=_HISTORY)
         self._live = (
             Live(console=console, auto_refresh=False, transient=True)
-            if console.is_terminal
+            if console is not None and console.is_terminal
             else None
         )
 
@@ -88,7 +89,7 @@ def _body(snapshot: Snapshot, bounds: GeneratorBounds) -> Table:
     )
     body.add_row(
         "good",
-        Text(f"{share:.1%}", style="green" if share >= HEALTHY else "bold red"),
+        Text(f"{share:.1%}", style="green" if share >= _HEALTHY else "bold red"),
         "tokens/s",
         f"{snapshot.recent_tokens_per_s:,.0f}",
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from forebay.lab.measure.result import Figures, Generator, Quantiles, Run, RunResult
 from forebay.lab.report import charts, rows
+from forebay.lab.report.numbers import seconds
 from forebay.lab.report.page import Card, Figure, Page, Section, Table, figure, render
 from forebay.lab.report.words import Words
 
@@ -251,15 +252,6 @@ def _generator_table(health: Generator, words: Words) -> Table:
         "valid": words("yes") if health.valid else words("no"),
     }
     return Table((words("generator"), ""), [(words(name), text) for name, text in rest.items()])
-
-
-def seconds(value: float) -> str:
-    """A duration as people read it: 850 us, 12.3 ms, 4.56 s."""
-    if value < 1e-3:
-        return f"{value * 1e6:.3g} µs"
-    if value < 1:
-        return f"{value * 1e3:.3g} ms"
-    return f"{value:.3g} s" if value < 1000 else f"{value:,.0f} s"
 
 
 def _json(value: object) -> str:

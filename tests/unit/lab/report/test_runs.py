@@ -12,8 +12,9 @@ from selectolax.lexbor import LexborHTMLParser as HTMLParser
 
 from forebay.kernel.errors import ConfigError
 from forebay.lab.measure.result import Run, RunResult
+from forebay.lab.report.numbers import seconds
 from forebay.lab.report.page import VEGA_LITE
-from forebay.lab.report.runs import run_page, seconds, write_report
+from forebay.lab.report.runs import run_page, write_report
 from forebay.lab.report.words import Words
 from tests.unit.lab.report.samples import INVALID, result
 

@@ -1,0 +1,115 @@
+"""``forebay bench``: load on any OpenAI-compatible endpoint, and what its results say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from forebay.app.cli_options import (
+    ArrivalsFlag,
+    CountFlag,
+    DeadlineFlag,
+    DurationFlag,
+    HeaderFlag,
+    HtmlFlag,
+    InputFlag,
+    JsonFlag,
+    KeyFlag,
+    LanguageFlag,
+    MixFlag,
+    ModelFlag,
+    OutFlag,
+    OutputFlag,
+    PlainFlag,
+    QueriesFlag,
+    RateFlag,
+    RateScaleFlag,
+    SeedFlag,
+    ThinkFlag,
+    TimeoutFlag,
+    TimeScaleFlag,
+    TraceFlag,
+    UrlArgument,
+    UsersFlag,
+    WarmupFlag,
+    WorkloadFlag,
+    ZipfFlag,
+)
+from forebay.app.output import Output
+
+SHORT_FORM = "run"
+
+
+class _RunsByDefault(TyperGroup):
+    """A group whose words without a command's name are those of ``run``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = [SHORT_FORM, *args]
+        return super().parse_args(ctx, args)
+
+
+bench_app = typer.Typer(
+    cls=_RunsByDefault,
+    help="Put load on an OpenAI-compatible endpoint and measure what its users feel: "
+    "forebay bench URL.",
+)
+
+
+@bench_app.command("run")
+def bench_run(
+    url: UrlArgument,
+    workload: WorkloadFlag = None,
+    mix: MixFlag = None,
+    queries: QueriesFlag = None,
+    zipf: ZipfFlag = None,
+    trace: TraceFlag = None,
+    time_scale: TimeScaleFlag = None,
+    rate_scale: RateScaleFlag = None,
+    arrivals: ArrivalsFlag = None,
+    rate: RateFlag = None,
+    users: UsersFlag = None,
+    think: ThinkFlag = None,
+    duration: DurationFlag = None,
+    count: CountFlag = None,
+    input_tokens: InputFlag = None,
+    output_tokens: OutputFlag = None,
+    deadline: DeadlineFlag = None,
+    model: ModelFlag = "",
+    key_file: KeyFlag = None,
+    header: HeaderFlag = None,
+    no_stream: PlainFlag = False,
+    timeout: TimeoutFlag = 60.0,
+    warmup: WarmupFlag = 0.0,
+    processes: Annotated[int, typer.Option(min=1, max=64, help="Generator processes.")] = 1,
+    seed: SeedFlag = 1,
+    out: OutFlag = None,
+    html: HtmlFlag = None,
+    lang: LanguageFlag = "en",
+    json: JsonFlag = False,
+) -> None:
+    """Ask for a while, at a rate that does not wait for answers, and say how it went."""
+    given = locals()
+    from forebay.app.benching import BenchWords, bench
+    from forebay.app.delivery import Delivery
+    from forebay.app.loads import LoadWords
+
+    load, words = LoadWords.of(given), BenchWords.of(given)
+    raise SystemExit(bench(words, load, Delivery(Output(as_json=json), out, html, lang)))
+
+
+@bench_app.command("report")
+def bench_report(
+    result: Annotated[Path, typer.Argument(help="A result of bench or of simulate run.")],
+    html: HtmlFlag = None,
+    lang: LanguageFlag = "en",
+    json: JsonFlag = False,
+) -> None:
+    """Show a result again, or write its report."""
+    from forebay.app.benching import report
+    from forebay.app.delivery import Delivery
+
+    raise SystemExit(report(result, Delivery(Output(as_json=json), None, html, lang)))

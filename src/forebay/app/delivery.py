@@ -1,0 +1,109 @@
+"""Where a laboratory command's result goes: the terminal, JSON, a file, an HTML report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from forebay.app.output import Output
+from forebay.kernel.errors import ConfigError
+from forebay.lab.measure.result import OK, Figures, RunResult, encode_result
+from forebay.lab.report.numbers import seconds
+from forebay.lab.report.words import Words
+
+
+class Delivery:
+    """What ``--json``, ``--out``, ``--html`` and ``--lang`` ask for.
+
+    Built before the work begins: ``ConfigError`` when a file could not be written afterwards.
+    """
+
+    def __init__(self, output: Output, out: Path | None, html: Path | None, language: str) -> None:
+        self.output = output
+        self._out = out
+        self._html = html
+        self._words = Words(language)
+        for path in (out, html):
+            if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
+                raise ConfigError(f"{path} cannot be written: name a file in a folder that exists.")
+
+    def give(
+        self, data: bytes, draw: Callable[[Path, Words], None], tell: Callable[[Output], None]
+    ) -> None:
+        """Write the files, then print: ``data`` as JSON, or what ``tell`` says to people."""
+        try:
+            if self._out is not None:
+                self._out.write_bytes(data + b"\n")
+            if self._html is not None:
+                draw(self._html, self._words)
+        except OSError as error:
+            raise ConfigError(f"{error.filename} cannot be written: {error.strerror}.") from error
+        if self.output.as_json:
+            self.output.encoded(data)
+        else:
+            tell(self.output)
+            for path in (self._out, self._html):
+                if path is not None:
+                    self.output.note(f"written: {path}")
+
+    def give_run(self, result: RunResult) -> int:
+        """Deliver a run; 1 when its generator was the bottleneck, so that scripts notice."""
+        from forebay.lab.report.runs import write_report
+
+        def draw(path: Path, words: Words) -> None:
+            write_report(result, path, words)
+
+        self.give(encode_result(result), draw, lambda output: tell_run(result, output))
+        return self.warn(result)
+
+    def warn(self, result: RunResult) -> int:
+        """Say loudly, in every mode, that a result is not valid; the exit status."""
+        health = result.generator
+        if health is None or health.valid:
+            return 0
+        self.output.alarm("THIS RESULT IS NOT VALID: " + "; ".join(health.why_not) + ".")
+        return 1
+
+
+def tell_run(result: RunResult, output: Output) -> None:
+    """Print a run for people: what it was, how much was good, how long it took."""
+    run, total = result.run, result.total
+    name = str(run.workload.get("name") or "")
+    origin = (run.target, name, f"{result.duration_s:g} s", f"seed {run.seed}")
+    output.line(" · ".join(part for part in origin if part))
+    asked = total.sent + total.not_sent - total.disconnected
+    output.line(
+        f"good {total.goodput_share:.2%} ({total.good:,} of {asked:,}): "
+        f"{total.goodput_per_s:.4g}/s of {result.offered_per_s:.4g}/s offered"
+    )
+    failed = {name: count for name, count in total.statuses.items() if name != OK and count}
+    if failed:
+        output.line(
+            "not whole: " + ", ".join(f"{name} {count:,}" for name, count in failed.items())
+        )
+    output.line()
+    figures: Mapping[str, Figures] = result.by_kind
+    if len(figures) != 1:
+        figures = {"all": total, **figures}
+    output.table(
+        ("kind", "sent", "good", "", "P50", "P90", "P99", "P99.9", "max"),
+        [row for kind, item in figures.items() for row in _rows(kind, item)],
+    )
+
+
+def _rows(kind: str, item: Figures) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for name, found in (("TTFT", item.ttft), ("ITL", item.itl), ("total", item.total)):
+        first = not rows
+        values = (found.p50_s, found.p90_s, found.p99_s, found.p999_s, found.max_s)
+        cells = [seconds(value) for value in values] if found.count else ["-"] * len(values)
+        rows.append(
+            (
+                kind if first else "",
+                f"{item.sent:,}" if first else "",
+                f"{item.goodput_share:.1%}" if first else "",
+                name,
+                *cells,
+            )
+        )
+    return rows
