@@ -14,6 +14,8 @@ import msgspec
 import uvloop
 
 from forebay import __version__
+from forebay.app.admitting import open_admission
+from forebay.app.latency import wake_promptly
 from forebay.app.remote import RemoteWriting
 from forebay.app.runtime import Process, open_process, store_folder
 from forebay.app.settings import Settings
@@ -30,6 +32,7 @@ from forebay.kernel.stages import GenerationRequest, TokenCounter
 from forebay.pipeline.answer import AnswerParts, AnswerPipeline
 from forebay.pipeline.knowledge import KnowledgeService
 from forebay.pipeline.messages import Citation
+from forebay.policy.admission import Admission
 from forebay.rerank import SimilarityReranker, SimilaritySettings
 from forebay.retrieval import HybridRetriever
 from forebay.telemetry.opening import Telemetry, open_telemetry
@@ -45,6 +48,7 @@ class Answerer(msgspec.Struct, frozen=True):
 
     process: Process
     answering: AnswerPipeline
+    admission: Admission
 
     def kb_names(self) -> tuple[str, ...]:
         """Knowledge bases that can be asked."""
@@ -67,15 +71,17 @@ def run_loop(work: Coroutine[Any, Any, T]) -> T:
     """Run a server's coroutine on the fast loop.
 
     Threads that parse, search and count hand the interpreter over after half a millisecond
-    instead of five: the loop's tail is what users wait for.
+    instead of five, and the loop's own thread is let run as soon as it wakes: its tail is what
+    users wait for.
     """
     sys.setswitchinterval(SWITCH_S)
+    wake_promptly()
     return uvloop.run(work)
 
 
 @asynccontextmanager
 async def open_answerer(process: Process) -> AsyncIterator[Answerer]:
-    """Build the stages of an answer, outermost first: retrieve, prompt, generate, cite."""
+    """Build the stages of an answer, outermost first: admit, retrieve, prompt, generate, cite."""
     reading = process.reading
     settings = reading.settings
     counter = EstimatedTokenCounter()
@@ -83,6 +89,7 @@ async def open_answerer(process: Process) -> AsyncIterator[Answerer]:
         generator = await stack.enter_async_context(
             open_generator(settings.generation, counter=counter)
         )
+        admission = await stack.enter_async_context(open_admission(settings, reading.clock))
         parts = AnswerParts(
             retriever=HybridRetriever(
                 reading.indexes.get,
@@ -93,8 +100,10 @@ async def open_answerer(process: Process) -> AsyncIterator[Answerer]:
             prompting=PromptBuilder(settings.context, counter, secrets.token_hex(8)),
             generator=generator,
             cite=Citing,
+            admission=admission,
+            count=partial(_count, counter),
         )
-        yield Answerer(process, AnswerPipeline(parts))
+        yield Answerer(process, AnswerPipeline(parts), admission)
 
 
 @asynccontextmanager
@@ -112,6 +121,7 @@ async def open_service(
     telemetry = open_telemetry(process.reading.settings.telemetry, __version__)
     try:
         async with open_answerer(process) as answerer:
+            telemetry.metrics.watch_pools(answerer.admission.statistics)
             held: list[Service] = []
             parts = _parts(answerer, telemetry, lambda: readiness(held[0]))
             service = Service(build_app(parts), answerer)

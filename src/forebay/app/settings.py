@@ -31,6 +31,7 @@ from forebay.pipeline.embedding import BackgroundEmbeddingSettings
 from forebay.pipeline.folders import FolderSettings
 from forebay.pipeline.knowledge import KB_NAME
 from forebay.pipeline.writer import WriterSettings
+from forebay.policy.admission import AdmissionSettings
 from forebay.retrieval.settings import RetrievalSettings
 from forebay.store.settings import StoreSettings as RecordSettings
 from forebay.telemetry.settings import TelemetrySettings
@@ -109,6 +110,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retrieval: RetrievalSettings = RetrievalSettings()
     context: ContextSettings = ContextSettings()
     generation: GenerationSettings = GenerationSettings()
+    admission: AdmissionSettings = AdmissionSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     tenants: tuple[TenantSettings, ...] = ()
 

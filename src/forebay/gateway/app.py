@@ -33,6 +33,7 @@ from forebay.kernel.errors import (
     Overloaded,
     PermissionDenied,
 )
+from forebay.policy.gate import REASONS
 from forebay.telemetry.logs import request_ids
 from forebay.telemetry.report import RequestReport
 from forebay.wire.chat import StreamError
@@ -44,8 +45,10 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 _LAST_WORDS_S = 1.0
 EXPOSED_HEADERS = (
     "x-request-id", "server-timing", "x-forebay-cache", "x-forebay-rung", "x-forebay-kb-version",
+    "x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens",
     "retry-after",
 )  # fmt: skip
+_SHED = frozenset(f"overloaded_{reason}" for reason in REASONS)
 _UNCOUNTED = frozenset({"healthz", "readyz", "metrics", "openapi"})
 
 
@@ -227,7 +230,7 @@ class GatewayApp:
 
     def _context(self, x: Exchange, spec: RouteSpec) -> RequestContext:
         principal = self._authorised(x, spec)
-        return RequestContext(
+        ctx = RequestContext(
             request_id=x.request_id,
             principal=principal,
             deadline=Deadline.after(self._allowed_s(x, spec), self.parts.clock),
@@ -235,6 +238,8 @@ class GatewayApp:
             traceparent=x.trace.traceparent,
             no_cache=x.headers.get("x-forebay-no-cache", "").lower() in ("1", "true", "yes"),
         )
+        ctx.address = x.peer.address
+        return ctx
 
     def _authorised(self, x: Exchange, spec: RouteSpec) -> Principal:
         table = self.parts.identity.table
@@ -275,6 +280,8 @@ class GatewayApp:
             # Dropped since the directory saw it.
             error = no_such_model(PREFIX + x.kb)
         failed = failure(error, x.request_id)
+        if failed.status == 429 or failed.detail.code in _SHED:
+            self.parts.metrics.shed(failed.detail.code or "other")
         if failed.unexpected:
             log.error("request %s failed", x.request_id, exc_info=error)
         return failed

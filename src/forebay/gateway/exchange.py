@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -237,7 +238,22 @@ def stage_headers(ctx: RequestContext) -> list[tuple[str, str]]:
         lines.append(("x-forebay-rung", ctx.rung))
     if ctx.kb_version is not None:
         lines.append(("x-forebay-kb-version", str(ctx.kb_version)))
+    if ctx.rate is not None:
+        # Left out where there is no quota: a 0 or -1 would be read as one.
+        lines.append(("x-ratelimit-limit-tokens", str(ctx.rate.limit_tokens)))
+        lines.append(("x-ratelimit-remaining-tokens", str(ctx.rate.remaining_tokens)))
+        lines.append(("x-ratelimit-reset-tokens", duration(ctx.rate.reset_s)))
     return lines
+
+
+def duration(seconds: float) -> str:
+    """A time as rate headers write it: ``12ms``, ``1.5s``, ``6m0s``."""
+    if seconds < 1:
+        return f"{math.ceil(seconds * 1000)}ms"
+    minutes, rest = divmod(seconds, 60)
+    if minutes < 1:
+        return f"{rest:.3g}s"
+    return f"{minutes:.0f}m{rest:.0f}s"
 
 
 def _headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

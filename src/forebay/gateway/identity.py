@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from forebay.gateway.settings import KeySettings, TenantSettings
-from forebay.kernel.context import Principal, Priority
+from forebay.kernel.context import Plan, Principal, Priority
 from forebay.kernel.errors import (
     ConfigError,
     InvalidRequest,
@@ -183,6 +183,12 @@ def _grant_of(tenant: TenantSettings, key: KeySettings) -> Grant:
             f"tenant {tenant.name}: a key has groups that the tenant lacks: {missing}.",
             param="tenants.keys.groups",
         )
+    if key.business_line and key.business_line not in tenant.business_lines:
+        raise ConfigError(
+            f"tenant {tenant.name}: a key books on {key.business_line}, which is none of its "
+            "business_lines.",
+            param="tenants.keys.business_line",
+        )
     wanted = key.priority or "normal"
     default = tenant.default_kb or (
         tenant.knowledge[0] if tenant.knowledge and tenant.knowledge != "*" else ""
@@ -196,6 +202,13 @@ def _grant_of(tenant: TenantSettings, key: KeySettings) -> Grant:
         default_kb=default or None,
         admin=key.admin,
         priority=_lower(wanted, tenant.plan.priority_ceiling),
+        business_line=key.business_line,
+        plan=Plan(
+            tokens_per_minute=tenant.plan.tokens_per_minute,
+            burst_tokens=tenant.plan.burst_tokens,
+            max_in_flight=tenant.plan.max_in_flight,
+            weight=tenant.plan.weight,
+        ),
     )
     digest = bytes.fromhex(key.hash.removeprefix("sha256:"))
     return Grant(digest, principal, key.act_for_users, groups)

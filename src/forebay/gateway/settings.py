@@ -139,6 +139,9 @@ class KeySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Priority | None,
         msgspec.Meta(description="Its priority; unset: normal, at most the plan's ceiling."),
     ] = None
+    business_line: Annotated[
+        str, msgspec.Meta(description="Business line its use is booked on; empty: none.")
+    ] = ""
 
 
 class PlanSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -151,6 +154,17 @@ class PlanSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokens_per_minute: (
         Annotated[int, msgspec.Meta(ge=1, description="Token quota; unset: none.")] | None
     ) = None
+    burst_tokens: (
+        Annotated[
+            int,
+            msgspec.Meta(ge=1, description="Tokens that may be used at once; unset: a minute's."),
+        ]
+        | None
+    ) = None
+    weight: Annotated[
+        float,
+        msgspec.Meta(gt=0, description="Its share where tenants wait for one another."),
+    ] = 1.0
     max_in_flight: (
         Annotated[int, msgspec.Meta(ge=1, description="Requests at once; unset: the server's.")]
         | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -70,7 +70,7 @@ class OpenAIGenerator:
         ``Overloaded`` for its 429 and 503 or when too much is in work here, ``DeadlineExceeded``,
         ``EngineError`` for whatever else goes wrong, a stream without a finish reason included.
         """
-        pool = pool_for(self._pools, request.prompt_tokens)
+        pool = self._pool(ctx, request)
         if self._session.closed:
             raise Unavailable("The connection to the engines is shut.")
         if self._in_work >= self._settings.max_waiting:
@@ -91,11 +91,19 @@ class OpenAIGenerator:
         """What each pool has under way."""
         return {pool.settings.name: pool.statistics() for pool in self._pools}
 
+    def _pool(self, ctx: RequestContext, request: GenerationRequest) -> Pool:
+        """The pool that admission chose, else the first that takes the prompt."""
+        if ctx.placement is not None:
+            for pool in self._pools:
+                if pool.settings.name == ctx.placement.pool:
+                    return pool
+        return pool_for(self._pools, request.prompt_tokens)
+
     async def _over_replicas(
         self, ctx: RequestContext, pool: Pool, request: GenerationRequest
     ) -> AsyncGenerator[TextDelta | Finished, None]:
         failure: ForebayError = EngineError("No engine answered.")
-        for replica in pool.order(ctx.clock.now()):
+        for replica in _replicas(ctx, pool):
             if ctx.deadline.expired():
                 raise DeadlineExceeded("The request's deadline passed before an engine answered.")
             replica.outstanding += 1
@@ -103,6 +111,8 @@ class OpenAIGenerator:
                 async with aclosing(self._attempt(ctx, pool, replica, request)) as events:
                     async for event in events:
                         replica.succeeded()
+                        if ctx.placement is not None:
+                            ctx.placement.token()
                         yield event
                 return
             except _TryNext as passed_over:
@@ -128,7 +138,7 @@ class OpenAIGenerator:
         response: aiohttp.ClientResponse | None = None
         try:
             async with _Bounded(ctx, self._settings.first_token_timeout_s) as waiting:
-                response = await self._post(pool, replica, request)
+                response = await self._post(ctx, pool, replica, request)
             while not reader.done:
                 limit_s = self._settings.idle_timeout_s if text else waiting.left()
                 waiting = _Bounded(ctx, limit_s)
@@ -188,14 +198,17 @@ class OpenAIGenerator:
         return bytes(data)
 
     async def _post(
-        self, pool: Pool, replica: Replica, request: GenerationRequest
+        self, ctx: RequestContext, pool: Pool, replica: Replica, request: GenerationRequest
     ) -> aiohttp.ClientResponse:
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         if pool.settings.api_key:
             headers["Authorization"] = f"Bearer {pool.settings.api_key}"
+        most = pool.settings.max_output_tokens
+        if ctx.placement is not None:
+            most = min(most, ctx.placement.max_output_tokens)
         body = completion_body(
             request,
-            max_output_tokens=pool.settings.max_output_tokens,
+            max_output_tokens=most,
             model=pool.settings.model,
         )
         response = await self._session.post(
@@ -219,6 +232,17 @@ class OpenAIGenerator:
             ),
             model=pool.settings.model,
         )
+
+
+def _replicas(ctx: RequestContext, pool: Pool) -> Iterator[Replica]:
+    """Replicas in the order in which to try them: admission's, within its budget, or our own."""
+    placement = ctx.placement
+    if placement is None or placement.pool != pool.settings.name:
+        yield from pool.order(ctx.clock.now())
+        return
+    yield pool.replicas[placement.replica]
+    while placement.again():
+        yield pool.replicas[placement.replica]
 
 
 class _Bounded:

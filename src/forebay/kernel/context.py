@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -12,6 +12,43 @@ from forebay.kernel.clock import Clock, Deadline
 
 Priority = Literal["low", "normal", "high"]
 StageOutcome = Literal["ok", "error", "timeout", "cancelled", "skipped"]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a tenant has bought; None: no bound of its own.
+
+    ``burst_tokens`` is what may be used at once; None: a minute's worth. ``weight`` is the tenant's
+    share where tenants wait for one another.
+    """
+
+    tokens_per_minute: int | None = None
+    burst_tokens: int | None = None
+    max_in_flight: int | None = None
+    weight: float = 1.0
+
+
+class Placement(Protocol):
+    """Where admission put a request: a replica of a pool, by its number there."""
+
+    pool: str
+    replica: int
+    max_output_tokens: int
+
+    def token(self) -> None:
+        """The engine gave a sign of life."""
+        ...
+
+    def again(self) -> bool:
+        """The replica failed before its first token: whether another was found (``replica``)."""
+        ...
+
+
+class RateState(msgspec.Struct, frozen=True):
+    """The tightest token quota of a request just after it was charged."""
+
+    limit_tokens: int
+    remaining_tokens: int
+    reset_s: float
 
 
 class Principal(msgspec.Struct, frozen=True):
@@ -29,6 +66,8 @@ class Principal(msgspec.Struct, frozen=True):
     default_kb: str | None = None
     admin: bool = False
     priority: Priority = "normal"
+    business_line: str = ""
+    plan: Plan = Plan()
 
     def may_read(self, kb: str) -> bool:
         """Whether this principal may know that ``kb`` exists."""
@@ -57,18 +96,22 @@ class Degradation(msgspec.Struct, frozen=True):
 class RequestContext:
     """Everything a stage may know about the request it works for.
 
-    Mutable on purpose in three places only: ``stages``, ``degradations`` and ``kb_version``
-    (pinned once by retrieval).
+    Mutable on purpose in few places only: ``stages``, ``degradations``, ``address`` (the client's,
+    set by the gateway), ``placement`` and ``rate`` (set by admission), ``kb_version`` (pinned by
+    retrieval).
     """
 
     __slots__ = (
+        "address",
         "cache",
         "clock",
         "deadline",
         "degradations",
         "kb_version",
         "no_cache",
+        "placement",
         "principal",
+        "rate",
         "request_id",
         "rung",
         "stages",
@@ -86,6 +129,9 @@ class RequestContext:
         traceparent: str | None = None,
         no_cache: bool = False,
     ) -> None:
+        self.address = ""
+        self.placement: Placement | None = None
+        self.rate: RateState | None = None
         self.request_id = request_id
         self.principal = principal
         self.deadline = deadline

@@ -7,12 +7,14 @@ is invisible here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Protocol
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from forebay.kernel.context import RequestContext
+from forebay.kernel.context import RequestContext, StageRecord
 from forebay.kernel.documents import Hit
 from forebay.kernel.errors import EngineError, InvalidRequest
 from forebay.kernel.stages import (
@@ -24,10 +26,14 @@ from forebay.kernel.stages import (
     Sampling,
     SearchRequest,
     SearchResult,
+    TextDelta,
 )
 from forebay.kernel.streams import closing
 from forebay.pipeline.messages import AnswerDelta, AnswerEnd, AnswerRequest, Citation, Usage
+from forebay.policy.admission import Admission, Ask, Claimant, Permit
+from forebay.policy.quota import Limit
 
+T = TypeVar("T")
 INLINE_CHARACTERS = 20_000
 
 
@@ -63,6 +69,8 @@ class AnswerParts(msgspec.Struct, frozen=True):
     prompting: Prompting
     generator: Generator
     cite: Callable[[GenerationRequest], CitationWriter]
+    admission: Admission
+    count: Callable[[Sequence[str]], int]
 
 
 class AnswerPipeline:
@@ -72,9 +80,10 @@ class AnswerPipeline:
         self._parts = parts
 
     async def search(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
-        """Retrieve without generating."""
+        """Retrieve without generating; the query's tokens count towards the quotas."""
         if not request.query.strip():
             raise InvalidRequest("the query is empty.", param="query")
+        self._parts.admission.charge(_claimant(ctx), "search", self._parts.count([request.query]))
         return await self._retrieve(ctx, request)
 
     async def answer(
@@ -82,33 +91,22 @@ class AnswerPipeline:
     ) -> AsyncGenerator[AnswerDelta | AnswerEnd, None]:
         """Yield answer text as it is certain, then one ``AnswerEnd``."""
         question = question_of(request.messages)
-        found = await self._retrieve(
-            ctx,
-            SearchRequest(
-                kb=request.kb, query=question, top_k=request.top_k, filter=request.filter
-            ),
+        wanted = SearchRequest(
+            kb=request.kb, query=question, top_k=request.top_k, filter=request.filter
         )
-        with ctx.stage("prompt") as record:
-            prompt = await self._prompt(request, found)
-            record.attributes["language"] = prompt.language
-        writer = self._parts.cite(prompt)
-        finished: Finished | None = None
-        with ctx.stage("generation") as record:
-            async with closing(self._parts.generator.generate(ctx, prompt)) as events:
+        async with self._admitted(ctx, request) as permit:
+            found = await self._retrieve(ctx, wanted)
+            with ctx.stage("prompt") as record:
+                prompt = await self._prompt(request, found)
+                record.attributes["language"] = prompt.language
+            await permit.built(prompt.prompt_tokens)
+            writer = self._parts.cite(prompt)
+            async with closing(self._generated(ctx, prompt, permit)) as events:
                 async for event in events:
                     if isinstance(event, Finished):
                         finished = event
-                        break
-                    if "ttft_s" not in record.attributes:
-                        record.attributes["ttft_s"] = ctx.clock.now() - record.started_at
-                    text = writer.feed(event.text)
-                    if text:
+                    elif text := writer.feed(event.text):
                         yield AnswerDelta(text)
-            if finished is None:
-                raise EngineError("the engine's answer ended before it was complete.")
-            record.attributes["model"] = finished.model
-            record.attributes["input_tokens"] = finished.prompt_tokens
-            record.attributes["output_tokens"] = finished.completion_tokens
         rest, citations, invalid = writer.finish()
         if rest:
             yield AnswerDelta(rest)
@@ -124,13 +122,73 @@ class AnswerPipeline:
             degradations=tuple(ctx.degradations),
         )
 
+    @asynccontextmanager
+    async def _admitted(self, ctx: RequestContext, request: AnswerRequest) -> AsyncIterator[Permit]:
+        """Hold a reservation and a place in a pool; waiting for them is a stage of its own."""
+        texts = [message.content for message in request.messages]
+        tokens = await self._in_thread_if_long(request, self._parts.count, texts)
+        ask = Ask(
+            who=_claimant(ctx),
+            route="chat",
+            priority=ctx.principal.priority,
+            deadline_at=ctx.deadline.at,
+            input_tokens=tokens,
+            passages=request.top_k,
+            cap=request.sampling.max_tokens,
+            session=_session(ctx, request.messages),
+            weight=ctx.principal.plan.weight,
+        )
+        began_at = ctx.clock.now()
+        async with self._parts.admission.admit(ask) as permit:
+            ctx.stages.append(StageRecord("admission", began_at, waited_s=permit.waited_s))
+            ctx.placement, ctx.rate = permit, permit.rate
+            yield permit
+
+    async def _generated(
+        self, ctx: RequestContext, prompt: GenerationRequest, permit: Permit
+    ) -> AsyncGenerator[TextDelta | Finished, None]:
+        """What the generator writes; the permit learns what was used, also of a cut answer."""
+        finished: Finished | None = None
+        texts: list[str] = []
+        permit.began(prompt.prompt_tokens)
+        with ctx.stage("generation") as record:
+            try:
+                async with closing(self._parts.generator.generate(ctx, prompt)) as events:
+                    async for event in events:
+                        if isinstance(event, Finished):
+                            finished = event
+                            break
+                        if not texts:
+                            record.attributes["ttft_s"] = ctx.clock.now() - record.started_at
+                        texts.append(event.text)
+                        yield event
+                if finished is None:
+                    raise EngineError("the engine's answer ended before it was complete.")
+            finally:
+                if finished is None:
+                    written = self._parts.count(["".join(texts)])
+                    permit.produced(prompt.prompt_tokens, written, whole=False)
+            permit.produced(finished.prompt_tokens, finished.completion_tokens, whole=True)
+            record.attributes["model"] = finished.model
+            record.attributes["input_tokens"] = finished.prompt_tokens
+            record.attributes["output_tokens"] = finished.completion_tokens
+        if permit.clamped and finished.reason == "length":
+            ctx.degrade("generation", "truncated", "the answer was cut at what the quota allows")
+        yield finished
+
     async def _prompt(self, request: AnswerRequest, found: SearchResult) -> GenerationRequest:
+        return await self._in_thread_if_long(
+            request, self._parts.prompting.build, request.messages, found.hits, request.sampling
+        )
+
+    async def _in_thread_if_long(
+        self, request: AnswerRequest, work: Callable[..., T], *arguments: object
+    ) -> T:
         """Long conversations are counted beside the loop, so that they hold up nobody."""
-        build = self._parts.prompting.build
         size = sum(len(message.content) for message in request.messages)
         if size <= INLINE_CHARACTERS:
-            return build(request.messages, found.hits, request.sampling)
-        return await asyncio.to_thread(build, request.messages, found.hits, request.sampling)
+            return work(*arguments)
+        return await asyncio.to_thread(work, *arguments)
 
     async def _retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
         with ctx.stage("retrieval") as record:
@@ -151,3 +209,31 @@ def question_of(messages: Sequence[Message]) -> str:
                 return message.content
             break
     raise InvalidRequest("messages must end with a user message that has text.", param="messages")
+
+
+def _claimant(ctx: RequestContext) -> Claimant:
+    """Who asks, as the quotas see it."""
+    principal, plan = ctx.principal, ctx.principal.plan
+    limit = None
+    if plan.tokens_per_minute is not None:
+        burst = plan.burst_tokens or plan.tokens_per_minute
+        limit = Limit(plan.tokens_per_minute / 60, burst)
+    return Claimant(
+        key=principal.key_id,
+        user=principal.user or "",
+        tenant=principal.tenant,
+        line=principal.business_line,
+        ip=ctx.address,
+        tenant_limit=limit,
+        max_in_flight=plan.max_in_flight,
+    )
+
+
+def _session(ctx: RequestContext, messages: Sequence[Message]) -> str:
+    """What the turns of one conversation share: who asks, and how it began.
+
+    A replica that has served one turn holds the prefix of the next.
+    """
+    begin = next((one.content for one in messages if one.role == "user"), "")[:4096]
+    who = f"{ctx.principal.tenant}\0{ctx.principal.user}\0{begin}"
+    return hashlib.blake2b(who.encode("utf-8", "replace"), digest_size=8).hexdigest()

@@ -21,8 +21,11 @@ from forebay.kernel.context import Priority
 from forebay.policy.balance import EjectionSettings, ReplicaHealth, ReplicaLoad, choose
 from forebay.policy.limit import AdaptiveLimit, LimitSettings
 from forebay.policy.queue import FairQueue, QueueSettings, Waiting
+from forebay.policy.retry import RetryBudget, RetrySettings
 from forebay.policy.shed import DelayShedder, DrainRate, ServiceForecast, ShedSettings
 
+REASONS = ("queue_full", "queue_delay", "deadline", "low_priority")
+"""Why a gate refuses."""
 LEAST_RETRY_S = 1.0
 MOST_RETRY_S = 60.0
 
@@ -34,6 +37,7 @@ class GateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: LimitSettings = LimitSettings()
     shed: ShedSettings = ShedSettings(target_s=1.0, interval_s=1.0)
     ejection: EjectionSettings = EjectionSettings()
+    retry: RetrySettings = RetrySettings()
     max_tokens: Annotated[
         float,
         Meta(description="Cost let into one replica at once; 0: bounded by requests only.", ge=0),
@@ -44,6 +48,7 @@ class Ticket:
     """One request at a gate, and in the end what became of it."""
 
     __slots__ = (
+        "attempts",
         "cost",
         "deadline_at",
         "first_token_at",
@@ -79,7 +84,8 @@ class Ticket:
         self.input_tokens = 0
         self.output_tokens = 0
         self.place: Waiting[Ticket] | None = None
-        self.state = "new"  # waiting | sent | done | refused
+        self.state = "new"  # waiting | sent | lost | done | refused
+        self.attempts = 0
         self.replica = -1
         self.reason = ""
         self.retry_after_s = 0.0
@@ -102,6 +108,7 @@ class PoolGate:
         self.service = ServiceForecast()
         self.loads = tuple(ReplicaLoad(name) for name in replicas)
         self.health = tuple(ReplicaHealth(settings.ejection) for _ in replicas)
+        self.retries = RetryBudget(settings.retry)
         self.hold = 0.0
         self.min_priority: Priority = "low"
         self._shedder = DelayShedder(settings.shed)
@@ -114,6 +121,7 @@ class PoolGate:
 
     def arrive(self, ticket: Ticket, now: float) -> None:
         """Let it in, let it wait, or refuse it at the door."""
+        self.retries.request()
         reason = self._door(ticket, now)
         if reason is not None:
             self._refuse(ticket, reason)
@@ -146,6 +154,30 @@ class PoolGate:
                 ticket.first_token_at = now
             self.health[ticket.replica].alive(ticket, now)
 
+    def again(self, ticket: Ticket, now: float) -> bool:
+        """Its replica failed before the first token: send it to another, if budget and time allow.
+
+        False: it is lost, and only ``finish`` is left to call.
+        """
+        if ticket.state != "sent":
+            return False
+        failed = ticket.replica
+        self._give_back(ticket, now, ok=False)
+        ticket.state = "lost"
+        left_s = ticket.deadline_at - now
+        needs_s = self.service.forecast_s(ticket.input_tokens, ticket.output_tokens) or 0.0
+        others = [at for at in self._fit(ticket, now) if at != failed]
+        may = bool(others) and self.retries.take(
+            ticket.attempts, remaining_s=left_s, needs_s=needs_s
+        )
+        if may:
+            loads = [self.loads[at] for at in others]
+            self._send(ticket, others[loads.index(choose(loads, session=ticket.session))], now)
+            self._sent.remove(ticket)
+        else:
+            self._dispatch(now)
+        return may
+
     def finish(self, ticket: Ticket, now: float, *, ok: bool | None, used: float) -> None:
         """It is over: whole (True), failed (False) or left by its client (None).
 
@@ -154,15 +186,12 @@ class PoolGate:
         if ticket.state == "waiting":
             assert ticket.place is not None
             self.queue.remove(ticket.place)
-            ticket.state = "done"
         elif ticket.state == "sent":
-            ticket.state = "done"
-            load = self.loads[ticket.replica]
-            in_flight = load.requests
-            load.gave_back(ticket.cost)
-            self.health[ticket.replica].ended(ticket, now, ok=ok)
+            in_flight = self._give_back(ticket, now, ok=ok)
             self.drain.done(used, now)
             self._learn(ticket, now, in_flight, ok)
+        if ticket.state != "refused":
+            ticket.state = "done"
         self._dispatch(now)
 
     def tick(self, now: float) -> None:
@@ -249,6 +278,7 @@ class PoolGate:
 
     def _send(self, ticket: Ticket, replica: int, now: float) -> None:
         ticket.state = "sent"
+        ticket.attempts += 1
         ticket.replica = replica
         ticket.sent_at = now
         self.loads[replica].took(ticket.cost)
@@ -274,6 +304,14 @@ class PoolGate:
         if not self.queue:
             self._shedder.emptied()
         self.drain.at(now, busy=bool(self.queue))
+
+    def _give_back(self, ticket: Ticket, now: float, ok: bool | None) -> int:
+        """Free its place; how many were in work there until now."""
+        load = self.loads[ticket.replica]
+        in_flight = load.requests
+        load.gave_back(ticket.cost)
+        self.health[ticket.replica].ended(ticket, now, ok=ok)
+        return in_flight
 
     def _learn(self, ticket: Ticket, now: float, in_flight: int, ok: bool | None) -> None:
         if ok is None:

@@ -6,10 +6,12 @@ the stages' own scales: queries take milliseconds, generation seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
 
 from forebay.kernel.context import RequestContext
 from forebay.telemetry.report import OUTCOMES, RequestReport
@@ -121,6 +123,10 @@ class Metrics:
         self._in_flight.set_function(requests)
         self._in_flight_limit.set(limit)
 
+    def watch_pools(self, statistics: Callable[[], Mapping[str, Mapping[str, float]]]) -> None:
+        """Show figures of engine pools, read when somebody scrapes: pool to figure to value."""
+        self.registry.register(_Pools(statistics))
+
     def finished(self, report: RequestReport) -> None:
         """Count a finished request with its stages, tokens and caches."""
         self._request.observe(report.duration_s)
@@ -168,3 +174,32 @@ class Metrics:
             return _OTHER
         self._tenants.add(name)
         return name
+
+
+_POOL_FIGURES = {
+    "queue_waiting": ("forebay_pool_waiting", "Requests waiting for a pool."),
+    "queue_cost": ("forebay_pool_waiting_tokens", "Their cost."),
+    "in_flight": ("forebay_pool_in_flight", "Requests in work in a pool."),
+    "in_flight_cost": ("forebay_pool_in_flight_tokens", "Their cost."),
+    "limit": ("forebay_pool_limit", "Requests let into each replica of a pool."),
+    "ejected": ("forebay_pool_ejected", "Replicas left alone for a while."),
+    "rate": ("forebay_pool_tokens_per_second", "Cost worked off while requests wait."),
+    "tail_ratio": ("forebay_pool_tail_ratio", "P99 over P50 of normalised latency."),
+    "level": ("forebay_pool_alert_level", "Tail watch: 0 normal, 1 warn, 2 severe."),
+}
+
+
+class _Pools(Collector):
+    def __init__(self, statistics: Callable[[], Mapping[str, Mapping[str, float]]]) -> None:
+        self._statistics = statistics
+
+    def collect(self) -> Iterable[Metric]:
+        families = {
+            figure: GaugeMetricFamily(name, text, labels=["pool"])
+            for figure, (name, text) in _POOL_FIGURES.items()
+        }
+        for pool, figures in self._statistics().items():
+            for figure, family in families.items():
+                if figure in figures:
+                    family.add_metric([pool], figures[figure])
+        return families.values()

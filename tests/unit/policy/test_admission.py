@@ -138,7 +138,7 @@ async def test_a_refusal_by_one_dimension_leaves_the_others_untouched() -> None:
 async def test_the_prompt_that_was_built_corrects_and_debt_is_paid_later() -> None:
     made = admission(limited(tenant=SLOW))
     async with made.admit(ask(passages=0)) as permit:
-        permit.correct(240)
+        await permit.built(240)
         assert level(made, "tenant") == pytest.approx(0, abs=0.1)
         permit.began(240)
         permit.produced(240, 100, whole=True)
@@ -174,8 +174,10 @@ async def test_denied_allowed_and_factor() -> None:
         async with made.admit(ask(40, 60, Claimant(tenant="small"))):
             pass
     async with made.admit(ask()) as permit:
-        assert permit.remaining is not None
-        assert permit.remaining[1] == pytest.approx(50, abs=0.1)
+        assert permit.rate is not None
+        assert permit.rate.limit_tokens == 150
+        assert permit.rate.remaining_tokens in (49, 50)
+        assert permit.rate.reset_s == pytest.approx(100 / 0.0005, rel=0.01)
     made.replace(AdmissionSettings(limits=DimensionLimits(tenant=SLOW)))
     async with made.admit(ask(40, 160)):
         pass

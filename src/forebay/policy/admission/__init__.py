@@ -3,7 +3,12 @@
 from forebay.policy.admission.admission import Admission, Ask, Permit
 from forebay.policy.admission.claims import Claimant, ClaimBook
 from forebay.policy.admission.routing import PoolRule, PoolRules
-from forebay.policy.admission.settings import AccessRule, AdmissionSettings, DimensionLimits
+from forebay.policy.admission.settings import (
+    AccessRule,
+    AdmissionSettings,
+    DimensionLimits,
+    PoolAdmission,
+)
 
 __all__ = [
     "AccessRule",
@@ -14,6 +19,7 @@ __all__ = [
     "Claimant",
     "DimensionLimits",
     "Permit",
+    "PoolAdmission",
     "PoolRule",
     "PoolRules",
 ]

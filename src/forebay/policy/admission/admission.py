@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from forebay.kernel.clock import Clock
-from forebay.kernel.context import Priority
+from forebay.kernel.context import Priority, RateState
 from forebay.kernel.errors import InvalidRequest, Overloaded, RateLimited
 from forebay.policy.admission.claims import Claimant, ClaimBook
 from forebay.policy.admission.routing import PoolRule, PoolRules
@@ -56,12 +56,13 @@ class Permit:
 
     def __init__(self, admission: Admission, ask: Ask, ticket: Ticket) -> None:
         self._admission = admission
-        self._ask = ask
         self.ticket = ticket
+        self.ask = ask
         self.pool = ""
+        self.replica = -1
         self.max_output_tokens = 0
         self.clamped = False
-        self.remaining: tuple[Claim, float] | None = None
+        self.rate: RateState | None = None
         self.waited_s = 0.0
         self.reservation: Reservation | None = None
         self.weights = CostWeights()
@@ -70,17 +71,18 @@ class Permit:
         self.whole = False
         self.failed = False
 
-    @property
-    def replica(self) -> int:
-        """Number of the replica in its pool."""
-        return self.ticket.replica
+    async def built(self, prompt_tokens: int) -> None:
+        """The prompt is built: hold what it really costs, in a pool that takes it.
 
-    def correct(self, prompt_tokens: int) -> None:
-        """The prompt is built: hold what it really costs. It may cost more than was planned."""
-        self.ticket.input_tokens = prompt_tokens
+        It may cost more than was planned; a prompt too long for its pool waits again, in front of
+        another. Raises what ``admit`` raises for pools.
+        """
+        ticket = self.ticket
+        ticket.input_tokens = prompt_tokens
         if self.reservation is not None:
-            cost = self.weights.cost(prompt_tokens, self.ticket.output_tokens)
+            cost = self.weights.cost(prompt_tokens, ticket.output_tokens)
             self.reservation.correct(cost, self._admission.clock.now())
+        await self._admission.move(self)
 
     def began(self, prompt_tokens: int) -> None:
         """The prompt went to the engine: it is charged from now on, whatever happens."""
@@ -89,6 +91,10 @@ class Permit:
     def token(self) -> None:
         """The engine gave a sign of life."""
         self._admission.gates[self.pool].first_token(self.ticket, self._admission.clock.now())
+
+    def again(self) -> bool:
+        """The replica failed before its first token: whether another was found."""
+        return self._admission.again(self)
 
     def produced(self, prompt_tokens: int, completion_tokens: int, *, whole: bool) -> None:
         """So much was used in the end; ``whole`` if the answer was not cut by client or error."""
@@ -153,6 +159,34 @@ class Admission:
         finally:
             self._leave(permit, ask)
 
+    def charge(self, who: Claimant, route: str, tokens: int) -> None:
+        """Charge a request that needs no engine; raises like ``admit`` for quotas."""
+        claims = self._book.claims(who, self._wall_clock.now())
+        if not claims:
+            return
+        profile = self._settings.route_profiles.get(route, self._settings.profile)
+        got = self.ledger.reserve(claims, COST_PROFILES[profile].cost(tokens, 0), self.clock.now())
+        if isinstance(got, Refusal):
+            raise _refusal(got)
+
+    async def move(self, permit: Permit) -> None:
+        """Find another pool for a permit whose prompt its own does not take."""
+        ticket = permit.ticket
+        if ticket.input_tokens <= self._rules.by_name[permit.pool].max_input_tokens:
+            return
+        gate = self.gates[permit.pool]
+        gate.finish(ticket, self.clock.now(), ok=None, used=0.0)
+        self._carry_out(gate)
+        await self._enter(permit, permit.ask)
+
+    def again(self, permit: Permit) -> bool:
+        """Another replica of the pool for a permit whose own failed before its first token."""
+        gate = self.gates[permit.pool]
+        found = gate.again(permit.ticket, self.clock.now())
+        permit.replica = permit.ticket.replica
+        self._carry_out(gate)
+        return found
+
     def tick(self) -> None:
         """Look at every gate again: rests end, replicas hang, without anybody coming or going."""
         now = self.clock.now()
@@ -203,8 +237,20 @@ class Admission:
             if isinstance(got, Refusal):
                 raise _refusal(got)
             permit.reservation = got
-            permit.remaining = self.ledger.remaining(claims, now)
+            permit.rate = self._rate(claims, now)
         return permit
+
+    def _rate(self, claims: Sequence[Claim], now: float) -> RateState | None:
+        tightest = self.ledger.remaining(claims, now)
+        if tightest is None:
+            return None
+        claim, left = tightest
+        limit = claim.limit
+        return RateState(
+            limit_tokens=int(limit.burst),
+            remaining_tokens=max(0, int(left)),
+            reset_s=(limit.burst - left) / limit.rate_per_s,
+        )
 
     def _planned(self, ask: Ask) -> int:
         settings = self._settings
@@ -228,7 +274,8 @@ class Admission:
             raise _overloaded(ticket)
         if ticket.state == "waiting":
             await self._wait(ticket)
-            permit.waited_s = self.clock.now() - now
+            permit.waited_s += self.clock.now() - now
+        permit.replica = ticket.replica
 
     async def _wait(self, ticket: Ticket) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -11,6 +11,7 @@ from msgspec import Meta
 from forebay.kernel.errors import ConfigError
 from forebay.policy.cost import COST_PROFILES
 from forebay.policy.estimate import EstimateSettings
+from forebay.policy.gate import GateSettings
 from forebay.policy.quota import Limit, QuotaWindow
 
 Dimension = Literal["key", "user", "tenant", "line", "ip", "all"]
@@ -47,6 +48,18 @@ class AccessRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError(f"the access rule for {self.name} both denies and sets a limit.")
 
 
+class PoolAdmission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How one pool is entered."""
+
+    gate: GateSettings = GateSettings()
+    tenants: Annotated[
+        tuple[str, ...], Meta(description="Only these tenants may use it; empty: all.")
+    ] = ()
+    spill_to: Annotated[
+        tuple[str, ...], Meta(description="Pools with free room that help when it is full.")
+    ] = ()
+
+
 class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Token quotas and what a request is held to cost."""
 
@@ -65,6 +78,12 @@ class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     ] = "tokens"
     route_profiles: Annotated[
         Mapping[str, str], Meta(description="Other cost factors by route (chat, search …).")
+    ] = {}
+    pools: Annotated[
+        Mapping[str, PoolAdmission],
+        Meta(
+            description="By the name of an engine pool, or extractive or llama for those backends."
+        ),
     ] = {}
     estimate: EstimateSettings = EstimateSettings()
     passage_tokens: Annotated[

@@ -1,0 +1,100 @@
+"""Admission as configured: a gate and a rule for every pool of the chosen backend."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from forebay.app.settings import Settings
+from forebay.kernel.clock import Clock, WallClock
+from forebay.kernel.errors import ConfigError
+from forebay.policy.admission import Admission, PoolAdmission, PoolRule
+from forebay.policy.gate import GateSettings, PoolGate
+from forebay.policy.limit import LimitSettings
+from forebay.policy.shed import ShedSettings
+
+UNBOUNDED_TOKENS = 2**31 - 1
+TICK_S = 0.05
+# What answers inside this process is done in milliseconds: delays are judged on that scale.
+_LOCAL = GateSettings(
+    limit=LimitSettings(initial=16, most=256),
+    shed=ShedSettings(target_s=0.1, interval_s=0.5, max_wait_s=1.0),
+)
+
+
+@asynccontextmanager
+async def open_admission(settings: Settings, clock: Clock) -> AsyncIterator[Admission]:
+    """Admission in front of the configured pools, looked after while the block runs."""
+    _check_tenants(settings)
+    rules, gates = {}, {}
+    for rule, replicas, gate in pools_of(settings):
+        rules[rule.name] = rule
+        gates[rule.name] = PoolGate(gate, replicas)
+    admission = Admission(settings.admission, tuple(rules.values()), gates, clock, WallClock())
+    async with asyncio.TaskGroup() as group:
+        looking = group.create_task(_look(admission))
+        try:
+            yield admission
+        finally:
+            looking.cancel()
+
+
+async def _look(admission: Admission) -> None:
+    """Time passes for replicas at rest and hung ones, also when nobody comes or goes."""
+    while True:
+        await asyncio.sleep(TICK_S)
+        admission.tick()
+
+
+def pools_of(settings: Settings) -> list[tuple[PoolRule, tuple[str, ...], GateSettings]]:
+    """Each pool's rule, the names of its replicas, its gate; ``ConfigError`` for unknown names."""
+    generation, extra = settings.generation, settings.admission.pools
+    if generation.backend == "openai":
+        found = [
+            (
+                _rule(pool.name, pool.max_input_tokens, pool.max_output_tokens, extra),
+                pool.base_urls,
+                extra.get(pool.name, PoolAdmission()).gate,
+            )
+            for pool in generation.pools
+        ]
+    elif generation.backend == "llama":
+        llama = generation.llama
+        slots = LimitSettings(initial=llama.slots, least=llama.slots, most=llama.slots)
+        gate = extra["llama"].gate if "llama" in extra else GateSettings(limit=slots)
+        rule = _rule("llama", llama.context_tokens, llama.max_output_tokens, extra)
+        found = [(rule, ("local",), gate)]
+    else:
+        gate = extra["extractive"].gate if "extractive" in extra else _LOCAL
+        rule = _rule("extractive", UNBOUNDED_TOKENS, UNBOUNDED_TOKENS, extra)
+        found = [(rule, ("local",), gate)]
+    names = {rule.name for rule, _, _ in found}
+    for name, pool in extra.items():
+        for wanted in (name, *pool.spill_to):
+            if wanted not in names:
+                raise ConfigError(
+                    f"admission.pools names {wanted}, which is no pool of the backend "
+                    f"{generation.backend}; there {'is' if len(names) == 1 else 'are'} "
+                    f"{', '.join(sorted(names))}.",
+                    param="admission.pools",
+                )
+    return found
+
+
+def _rule(
+    name: str, max_input: int, max_output: int, extra: Mapping[str, PoolAdmission]
+) -> PoolRule:
+    pool = extra.get(name, PoolAdmission())
+    return PoolRule(name, max_input, max_output, frozenset(pool.tenants), pool.spill_to)
+
+
+def _check_tenants(settings: Settings) -> None:
+    known = {tenant.name for tenant in settings.tenants} or {"default"}
+    for name, pool in settings.admission.pools.items():
+        for tenant in pool.tenants:
+            if tenant not in known:
+                raise ConfigError(
+                    f"admission.pools.{name} is kept for {tenant}, who is none of the tenants.",
+                    param="admission.pools",
+                )

@@ -1,0 +1,167 @@
+"""Admission in a whole server: quotas, waiting, cuts and hung engines, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from forebay.gateway.identity import hash_key
+from forebay.testing.engine_server import EngineServer
+from tests.integration.support import LEXICAL, Served
+
+KEY = "fb-test-key"
+HEADERS = {"authorization": f"Bearer {KEY}"}
+MESSAGES = [{"role": "user", "content": "How long is the spillway?"}]
+CONFIG = """
+[generation]
+backend = "openai"
+[generation.engine]
+first_token_timeout_s = 3.0
+[[generation.pools]]
+name = "short"
+base_urls = [{urls}]
+model = "sim"
+[admission]
+passage_tokens = 20
+prompt_tokens = 40
+[admission.pools.short.gate.limit]
+initial = {slots}
+most = {slots}
+[admission.pools.short.gate.queue]
+max_waiting = 1
+[admission.pools.short.gate.ejection]
+stalled_s = 0.5
+rest_s = 30.0
+[[tenants]]
+name = "shop"
+knowledge = "*"
+plan = {{ tokens_per_minute = 60000, burst_tokens = {burst} }}
+keys = [{{ hash = "{hash}", admin = true }}]
+[knowledge.kb]
+paths = ["docs"]
+"""
+
+
+class System:
+    """A served folder in front of engines of this test."""
+
+    def __init__(self, server: Served, engines: list[EngineServer]) -> None:
+        self.server = server
+        self.engines = engines
+        self.client = httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{server.port}", headers=HEADERS, timeout=20
+        )
+
+    def body(self, **more: Any) -> dict[str, Any]:
+        return {"model": "forebay/kb", "messages": MESSAGES, "max_tokens": 20, **more}
+
+    async def ask(self, **more: Any) -> httpx.Response:
+        return await self.client.post("/v1/chat/completions", json=self.body(**more))
+
+    async def ask_about(self, number: int) -> httpx.Response:
+        """A conversation of its own: equal ones go to the same engine."""
+        question = f"How long is spillway {number}?"
+        return await self.ask(messages=[{"role": "user", "content": question}])
+
+    async def figure(self, name: str) -> float:
+        text = (await self.client.get("/metrics")).text
+        values = [line.split()[-1] for line in text.splitlines() if line.startswith(name)]
+        return sum(map(float, values))
+
+    async def wait_for(self, name: str, value: float) -> None:
+        async with asyncio.timeout(5):
+            while await self.figure(name) != value:
+                await asyncio.sleep(0.02)
+
+
+Open = Any
+
+
+@pytest.fixture
+async def open_system(tmp_path: Path) -> AsyncIterator[Open]:
+    async with AsyncExitStack() as stack:
+
+        async def opened(engines: int = 1, slots: int = 4, burst: int = 100_000) -> System:
+            running = [await stack.enter_async_context(EngineServer()) for _ in range(engines)]
+            (tmp_path / "docs").mkdir()
+            text = "# Dam\n\nThe spillway is 120 metres long.\n"
+            (tmp_path / "docs" / "dam.md").write_text(text, encoding="utf-8")
+            urls = ", ".join(f'"{engine.base_url}"' for engine in running)
+            config = CONFIG.format(urls=urls, slots=slots, burst=burst, hash=hash_key(KEY))
+            server = Served(tmp_path, LEXICAL + config)
+            stack.callback(server.stop)
+            await asyncio.to_thread(server.wait_ready)
+            system = System(server, running)
+            stack.push_async_callback(system.client.aclose)
+            return system
+
+        yield opened
+
+
+async def test_quotas_are_told_and_kept(open_system: Open) -> None:
+    system = await open_system(burst=300)
+    first = await system.ask()
+    assert first.status_code == 200, first.text
+    assert first.headers["x-ratelimit-limit-tokens"] == "300"
+    assert int(first.headers["x-ratelimit-remaining-tokens"]) < 300
+    assert first.headers["x-ratelimit-reset-tokens"].endswith(("ms", "s"))
+    big = await system.ask(messages=[{"role": "user", "content": "word " * 2000}])
+    assert big.status_code == 400
+    assert big.json()["error"]["code"] == "quota_too_small"
+    system.engines[0].gate.clear()
+    asked = [asyncio.create_task(system.ask()) for _ in range(3)]
+    done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+    refused = done.pop().result()
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) >= 1
+    assert "tenant" in refused.json()["error"]["message"]
+    system.engines[0].gate.set()
+    statuses = [answer.status_code for answer in await asyncio.gather(*asked)]
+    assert statuses.count(200) >= 1
+    assert await system.figure('forebay_shed_total{reason="rate_limit_exceeded"}') >= 1
+
+
+async def test_what_cannot_wait_is_refused_and_a_cut_frees_its_place(open_system: Open) -> None:
+    system = await open_system(slots=1)
+    engine = system.engines[0]
+    engine.gate.clear()
+    running = asyncio.create_task(system.ask(stream=True))
+    await system.wait_for("forebay_pool_in_flight{", 1)
+    waiting = asyncio.create_task(system.ask())
+    await system.wait_for("forebay_pool_waiting{", 1)
+    refused = await system.ask()
+    assert refused.status_code == 503
+    assert refused.json()["error"]["code"] == "overloaded_queue_full"
+    assert int(refused.headers["retry-after"]) >= 1
+    waiting.cancel()
+    await system.wait_for("forebay_pool_waiting{", 0)
+    running.cancel()
+    async with asyncio.timeout(0.5):
+        await engine.gone.wait()
+    await system.wait_for("forebay_pool_in_flight{", 0)
+    engine.gate.set()
+    assert (await system.ask()).status_code == 200
+    assert await system.figure("forebay_pool_in_flight_tokens{") == 0
+
+
+async def test_one_hung_engine_of_three_is_found_and_left_alone(open_system: Open) -> None:
+    system = await open_system(engines=3)
+    hung = system.engines[1]
+    hung.gate.clear()
+    answers = await asyncio.gather(*(system.ask_about(number) for number in range(9)))
+    # What hung before it was noticed went on to another engine.
+    assert {answer.status_code for answer in answers} == {200}
+    await system.wait_for("forebay_pool_ejected{", 1)
+    seen = len(hung.requests)
+    assert seen >= 1
+    started = asyncio.get_running_loop().time()
+    for number in range(20, 32):
+        assert (await system.ask_about(number)).status_code == 200
+    assert asyncio.get_running_loop().time() - started < 3
+    assert len(hung.requests) == seen
