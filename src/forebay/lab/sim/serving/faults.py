@@ -118,12 +118,21 @@ def parse_fault(text: str) -> Command:
                 f"fault {text}: {item} is not name=value; write for example "
                 "error:status=503,share=0.2."
             )
-        values[name.strip()] = value.strip()
+        values[name.strip()] = _number(value.strip())
     return read_fault(values)
 
 
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
 def read_fault(values: dict[str, Any]) -> Command:
-    """A fault from its names and values, which may be texts; raises ``ConfigError``."""
+    """A fault from its names and values; raises ``ConfigError``."""
     values = dict(values)
     kind = values.pop("kind", None)
     if not isinstance(kind, str) or kind not in KINDS:
@@ -141,8 +150,8 @@ def read_fault(values: dict[str, Any]) -> Command:
                 param=name,
             )
     try:
-        replica = msgspec.convert(values.pop("replica", None), int | None, strict=False)
-        fault = msgspec.convert({"kind": kind, **values}, wanted, strict=False)
+        replica = msgspec.convert(values.pop("replica", None), int | None)
+        fault = msgspec.convert({"kind": kind, **values}, wanted)
     except msgspec.ValidationError as error:
         what = str(error).replace("`", "").replace(" - at $.", ", at ")
         raise ConfigError(f"fault {kind}: {what[:1].lower()}{what[1:]}.") from error
