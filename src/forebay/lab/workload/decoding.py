@@ -141,7 +141,7 @@ def _struct(
     here = f"{path}.{tag}" if path else tag
     if wanted is None:
         raise ConfigError(f"{name}: {here} is missing; one of {', '.join(by_tag)}.", param=here)
-    if wanted not in by_tag:
+    if not isinstance(wanted, str) or wanted not in by_tag:
         raise ConfigError(
             f'{name}: {here} = "{wanted}" is unknown; {nearest(str(wanted), by_tag)}', param=here
         )

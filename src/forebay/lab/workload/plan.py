@@ -32,7 +32,7 @@ from forebay.lab.workload.request import PlannedRequest
 from forebay.lab.workload.sessions import Message
 from forebay.lab.workload.text import TextMaker, mixed
 from forebay.lab.workload.tokens import count_tokens
-from forebay.lab.workload.traces import TraceArrivals
+from forebay.lab.workload.traces import TraceArrivals, check_trace
 
 ArrivalSpec = (
     ConstantArrivals
@@ -101,7 +101,9 @@ class Workload:
         self._languages = {kind.name: kind.language for kind in kinds}
         self._makers = lru_cache(maxsize=None)(TextMaker)
         self._bounds = spec.arrivals or spec.closed_loop
-        if spec.arrivals is not None and not isinstance(spec.arrivals, TraceArrivals):
+        if isinstance(spec.arrivals, TraceArrivals):
+            check_trace(spec.arrivals, folder)
+        elif spec.arrivals is not None:
             spec.arrivals.arrivals()
 
     @property

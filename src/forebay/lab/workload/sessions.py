@@ -88,6 +88,9 @@ class Transcripts:
     def __init__(self) -> None:
         self._said: dict[str, list[Message]] = {}
 
+    def __len__(self) -> int:
+        return len(self._said)
+
     def messages(self, request: PlannedRequest, opening: Sequence[Message]) -> tuple[Message, ...]:
         """All messages of this turn; ``opening`` is what ``materialise`` made of it."""
         if not request.session or request.turns == 1:

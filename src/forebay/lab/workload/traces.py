@@ -56,6 +56,14 @@ class TraceArrivals(
     count: Count | None = None
 
 
+def check_trace(spec: TraceArrivals, folder: Path) -> None:
+    """Raise ``ConfigError`` for a trace that cannot even begin, before a run has begun."""
+    path = folder / spec.file
+    form = detect_format(path) if spec.format == "auto" else spec.format
+    if next(read_rows(path, form), None) is None:
+        raise ConfigError(f"{path.name} holds no request.")
+
+
 def replay(spec: TraceArrivals, folder: Path, rng: np.random.Generator) -> Iterator[TraceRow]:
     """Rows with their times in seconds from the run's start, ascending, without end if looped."""
     path = folder / spec.file
