@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from forebay.app.settings import Settings
 from forebay.kernel.clock import Clock, WallClock
 from forebay.kernel.errors import ConfigError
-from forebay.policy.admission import Admission, PoolAdmission, PoolRule
+from forebay.policy.admission import Admission, Desk, PoolAdmission, PoolRule
 from forebay.policy.gate import GateSettings, PoolGate
 from forebay.policy.limit import LimitSettings
 from forebay.policy.shed import ShedSettings
@@ -31,7 +31,8 @@ async def open_admission(settings: Settings, clock: Clock) -> AsyncIterator[Admi
     for rule, replicas, gate in pools_of(settings):
         rules[rule.name] = rule
         gates[rule.name] = PoolGate(gate, replicas)
-    admission = Admission(settings.admission, tuple(rules.values()), gates, clock, WallClock())
+    desk = Desk(settings.admission, tuple(rules.values()), gates, clock, WallClock())
+    admission = Admission(desk)
     async with asyncio.TaskGroup() as group:
         looking = group.create_task(_look(admission))
         try:

@@ -32,7 +32,11 @@ class Placement(Protocol):
 
     pool: str
     replica: int
-    max_output_tokens: int
+
+    @property
+    def max_output_tokens(self) -> int:
+        """Output tokens the request may write."""
+        ...
 
     def token(self) -> None:
         """The engine gave a sign of life."""

@@ -22,6 +22,7 @@ from forebay.policy.admission import (
     AdmissionSettings,
     Ask,
     Claimant,
+    Desk,
     DimensionLimits,
     Permit,
     PoolRule,
@@ -54,7 +55,8 @@ def admission(
         PoolRule("vip", 8000, 2000, tenants=frozenset({"bank"})),
     )
     gates = {rule.name: pool(slots, queue) for rule in rules}
-    return Admission(settings or AdmissionSettings(), rules, gates, SystemClock(), WallClock())
+    desk = Desk(settings or AdmissionSettings(), rules, gates, SystemClock(), WallClock())
+    return Admission(desk)
 
 
 def limited(**limits: Limit) -> AdmissionSettings:
@@ -80,9 +82,9 @@ def ask(
 
 
 def level(made: Admission, dimension: str) -> float:
-    claims = made._book.claims(WHO, 0.0)
+    claims = made.desk._book.claims(WHO, 0.0)
     claim = next(one for one in claims if one.dimension == dimension)
-    left = made.ledger.remaining([claim], made.clock.now())
+    left = made.desk.ledger.remaining([claim], made.desk.clock.now())
     assert left is not None
     return left[1]
 
@@ -256,7 +258,7 @@ async def test_who_is_cut_pays_for_what_was_used(produced: int | None) -> None:
         await task
     used = 0 if produced is None else 40 + produced
     assert level(made, "tenant") == pytest.approx(300 - used, abs=0.1)
-    assert made.estimates.statistics()["kinds"] == 0
+    assert made.desk.estimates.statistics()["kinds"] == 0
     _nothing_is_held(made)
 
 
@@ -298,14 +300,14 @@ async def test_lengths_are_learned_from_whole_answers() -> None:
             permit.produced(40, 20, whole=True)
     async with made.admit(ask(cap=200)) as permit:
         assert permit.max_output_tokens == 200
-        assert permit.ticket.output_tokens <= 22
+        assert permit.entry.ticket.output_tokens <= 22
 
 
 async def test_a_tick_lets_go_on_who_waits_for_a_rest_to_end() -> None:
     made = admission(slots=1)
-    for gate in made.gates.values():
+    for gate in made.desk.gates.values():
         gate.hold = 0.0
-        gate.health[0].probed(made.clock.now() - 0.99, ok=False)
+        gate.health[0].probed(made.desk.clock.now() - 0.99, ok=False)
     waiter = asyncio.get_running_loop().create_task(_enter(made, ask()))
     await asyncio.sleep(0.03)
     made.tick()
@@ -319,9 +321,9 @@ async def _enter(made: Admission, wanted: Ask) -> Permit:
 
 def _nothing_is_held(made: Admission) -> None:
     statistics = made.statistics()
-    for name in made.gates:
+    for name in made.desk.gates:
         figures = statistics[name]
         assert figures["in_flight"] == figures["in_flight_cost"] == 0
         assert figures["queue_waiting"] == 0
     assert not made._waiting
-    assert not made._in_work
+    assert not made.desk._in_work

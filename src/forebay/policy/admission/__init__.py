@@ -1,7 +1,8 @@
 """Admission: who is let in, at what cost, into which pool, and what is given back in the end."""
 
-from forebay.policy.admission.admission import Admission, Ask, Permit
+from forebay.policy.admission.admission import Admission, Permit
 from forebay.policy.admission.claims import Claimant, ClaimBook
+from forebay.policy.admission.desk import Ask, Desk, Entry
 from forebay.policy.admission.routing import PoolRule, PoolRules
 from forebay.policy.admission.settings import (
     AccessRule,
@@ -17,7 +18,9 @@ __all__ = [
     "Ask",
     "ClaimBook",
     "Claimant",
+    "Desk",
     "DimensionLimits",
+    "Entry",
     "Permit",
     "PoolAdmission",
     "PoolRule",
