@@ -149,20 +149,25 @@ class Run:
 
     def _with_turns(self, batches: Iterable[list[float]]) -> Iterator[PlannedRequest]:
         """Conversations: an arrival starts one; its later turns wait in a heap for their time."""
-        waiting: list[tuple[float, int, PlannedRequest]] = []
-        numbers, order = itertools.count(), itertools.count()
+        waiting: list[tuple[float, int, int, PlannedRequest]] = []
+        order, index = itertools.count(), 0
         for times in batches:
-            for opening in self._opened(times):
-                while waiting and waiting[0][0] <= opening[0].at_s:
-                    yield _numbered(heapq.heappop(waiting)[2], next(numbers))
-                yield _numbered(opening[0], next(numbers))
-                for turn in opening[1:]:
-                    heapq.heappush(waiting, (turn.at_s, next(order), turn))
+            for conversation, turns in self._opened(times):
+                while waiting and waiting[0][0] <= turns[0].at_s:
+                    _, _, number, due = heapq.heappop(waiting)
+                    yield self._said(due, index, number)
+                    index += 1
+                yield self._said(turns[0], index, conversation)
+                index += 1
+                for turn in turns[1:]:
+                    heapq.heappush(waiting, (turn.at_s, next(order), conversation, turn))
         while waiting:
-            yield _numbered(heapq.heappop(waiting)[2], next(numbers))
+            _, _, number, due = heapq.heappop(waiting)
+            yield self._said(due, index, number)
+            index += 1
 
-    def _opened(self, times: list[float]) -> Iterator[list[PlannedRequest]]:
-        """For each arrival, all turns of what it opens."""
+    def _opened(self, times: list[float]) -> Iterator[tuple[int, list[PlannedRequest]]]:
+        """For each arrival, the number of the conversation it opens, and all its turns."""
         places, drawn = self._contents(len(times))
         who = self._parts.tenants.draw(self._tenants, len(times))
         later = [
@@ -171,14 +176,14 @@ class Run:
         ]
         for at_s, place, content, asking in zip(times, places, drawn, who, strict=True):
             contents, pauses = later[place].next(content)
-            yield self._conversation(at_s, place, asking, contents, pauses)
+            self._conversations += 1
+            yield self._conversations, self._conversation(at_s, place, asking, contents, pauses)
 
     def _conversation(
         self, at_s: float, place: int, who: Who, contents: list[Drawn], pauses: list[float]
     ) -> list[PlannedRequest]:
         kind, first = self._parts.kinds[place].kind, contents[0]
         priority = who[3] if kind.priority is None else kind.priority
-        self._conversations += 1
         session = f"{kind.name}-{self._conversations}" if kind.conversation else ""
         turns, before = len(contents), first.prefix_tokens
         made: list[PlannedRequest] = []
@@ -188,23 +193,28 @@ class Run:
             if turn and kind.input_cap_tokens is not None and asked > kind.input_cap_tokens:
                 break
             history, before = before if turn else 0, asked + content.output_tokens
-            prefix = first.prefix
-            if session:
-                prefix += self._private(len(prefix), before)
             request = PlannedRequest(
-                0, at_s, kind.name, asked, content.output_tokens, content.text, prefix,
+                0, at_s, kind.name, asked, content.output_tokens, content.text, first.prefix,
                 self._parts.block_tokens, who[0], who[1], who[2], priority, kind.deadline_s,
                 session, turn, content.disconnect, turns, history,
             )  # fmt: skip
             made.append(request)
         if len(made) < turns:
-            made = [_changed(request, 0, len(made)) for request in made]
+            made = [_changed(request, 0, len(made), request.prefix) for request in made]
         return made
 
-    def _private(self, shared: int, tokens: int) -> tuple[int, ...]:
-        """Ids of the whole blocks that this conversation alone fills, its last answer's too."""
-        base = self._conversations << _SESSION_BITS
-        return tuple(range(-base - shared, -base - tokens // self._parts.block_tokens, -1))
+    def _said(self, planned: PlannedRequest, index: int, conversation: int) -> PlannedRequest:
+        """The turn as it is given out, with the ids of all blocks that it fills.
+
+        Ids of those that the conversation alone fills, its answer's too, are made only now:
+        thousands of turns wait for their time.
+        """
+        prefix = planned.prefix
+        if planned.session:
+            base = -(conversation << _SESSION_BITS)
+            filled = (planned.input_tokens + planned.output_tokens) // self._parts.block_tokens
+            prefix += tuple(range(base - len(prefix), base - filled, -1))
+        return _changed(planned, index, planned.turns, prefix)
 
     def _of_row(
         self, index: int, row: TraceRow, place: int, who: Who, leave: int | None
@@ -265,14 +275,12 @@ def _capped(tokens: int, cap: int | None) -> int:
     return max(1, tokens if cap is None else min(tokens, cap))
 
 
-def _numbered(request: PlannedRequest, index: int) -> PlannedRequest:
-    return _changed(request, index, request.turns)
-
-
-def _changed(old: PlannedRequest, index: int, turns: int) -> PlannedRequest:
+def _changed(
+    old: PlannedRequest, index: int, turns: int, prefix: tuple[int, ...]
+) -> PlannedRequest:
     # Spelt out because msgspec's replace takes three times as long.
     return PlannedRequest(
-        index, old.at_s, old.kind, old.input_tokens, old.output_tokens, old.text, old.prefix,
+        index, old.at_s, old.kind, old.input_tokens, old.output_tokens, old.text, prefix,
         old.prefix_block_tokens, old.tenant, old.key, old.user, old.priority, old.deadline_s,
         old.session, old.turn, old.disconnect_after_tokens, turns, old.history_tokens,
     )  # fmt: skip
