@@ -113,6 +113,7 @@ class Recorder:
         return RunResult(
             run=run,
             duration_s=span,
+            warmup_s=self._options.warmup_s,
             elapsed_s=self._last_finished,
             offered_per_s=(total.sent + total.not_sent) / span if span > 0 else 0.0,
             sent_per_s=total.sent / span if span > 0 else 0.0,

@@ -174,6 +174,8 @@ class RunResult(msgspec.Struct, frozen=True):
     offered_per_s: float
     sent_per_s: float
     total: Figures
+    warmup_s: float = 0.0
+    """Before the duration: in the timeline, not in the figures."""
     by_kind: dict[str, Figures] = {}
     by_tenant: dict[str, Figures] = {}
     codes: dict[str, int] = {}
