@@ -1,12 +1,15 @@
 """A concurrency limit that finds itself from latency normalised by cost.
 
-The unloaded latency is the ``base``: the least window median seen, measured again by a short probe
-at limit / (1.5 x tolerance) after 2, 4, 8 … windows and every ``probe_every`` then, since no steady
-state shows it: were the limit too high by any factor, each probe takes a third of that off. While
-the median of a window stays within ``tolerance`` x base (F1.8: a tail ratio of 2 is normal) and the
-limit is really used, the limit grows by the square root of itself; above, it shrinks to
-limit x tolerance x base / median, at most by half; failures cost a tenth. So it settles where
-latency is ``tolerance`` times the unloaded one, from pools of one slot upwards (the floor is 1).
+The unloaded latency is the ``base``: the least window median seen. The limit doubles each window
+from its small beginning until the median exceeds ``tolerance`` x base (F1.8: a tail ratio of 2 is
+normal). Then it grows by half its square root while the median stays within that and the limit is
+really used; above, it shrinks to limit x tolerance x base / median, at most by half; failures cost
+a tenth. So it settles where latency is ``tolerance`` times the unloaded one, from pools of one slot
+upwards (the floor is 1).
+
+No steady state shows the unloaded latency, and the first one may have been measured in a crowd. So
+every ``probe_every`` windows, and once when the doubling ends, one window is measured at
+limit / (1.5 x tolerance): were the limit too high by any factor, each probe takes a third off it.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     window: Annotated[int, Meta(description="Requests between two decisions.", ge=4)] = 16
     probe_every: Annotated[
         int, Meta(description="Windows between two looks at the unloaded latency.", ge=2)
-    ] = 50
+    ] = 100
 
     def __post_init__(self) -> None:
         if not self.least <= self.initial <= self.most:
@@ -45,6 +48,7 @@ class AdaptiveLimit:
 
     __slots__ = (
         "_base",
+        "_doubling",
         "_exact",
         "_failed",
         "_peak",
@@ -65,6 +69,7 @@ class AdaptiveLimit:
         self._failed = 0
         self._peak = 0
         self._windows = 0
+        self._doubling = True
         self._restore: float | None = None
         self._skip = 0
 
@@ -98,7 +103,7 @@ class AdaptiveLimit:
         self._samples, self._failed, self._peak = [], 0, 0
         self._windows += 1
         if failed > len(samples) // 4:
-            self._restore = None
+            self._doubling, self._restore = False, None
             self._set(self._exact * 0.9)
             return
         middle = median(samples)
@@ -108,21 +113,17 @@ class AdaptiveLimit:
             return
         if self._base is None or middle < self._base:
             self._base = middle
-        if self._probes() and self.limit > self._settings.least:
+        ratio = middle / (self._settings.tolerance * self._base)
+        ended = self._doubling and ratio > 1
+        self._doubling = self._doubling and not ended
+        if ratio > 1:
+            self._set(self._exact * max(0.5, 1 / ratio))
+        elif peak >= self.limit:
+            grown = self._exact if self._doubling else max(1.0, math.sqrt(self._exact) / 2)
+            self._set(self._exact + grown)
+        if (ended or self._windows % self._settings.probe_every == 0) and self.limit > 1:
             self._restore, self._skip = self._exact, peak * self._places
             self._set(self._exact / (1.5 * self._settings.tolerance))
-            return
-        allowed = self._settings.tolerance * self._base
-        if middle > allowed:
-            self._set(self._exact * max(0.5, allowed / middle))
-        elif peak >= self.limit:
-            self._set(self._exact + max(1.0, math.sqrt(self._exact) / 2))
-
-    def _probes(self) -> bool:
-        early = self._windows > 1 and self._windows & (self._windows - 1) == 0
-        return self._windows % self._settings.probe_every == 0 or (
-            early and self._windows < self._settings.probe_every
-        )
 
     def _set(self, exact: float) -> None:
         self._exact = min(float(self._settings.most), max(float(self._settings.least), exact))
