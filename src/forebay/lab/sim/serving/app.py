@@ -114,9 +114,10 @@ class SimulationApp:
         except Cut:
             exchange.cut()
         except asyncio.CancelledError:
-            # Cancelled by the client's leaving, nobody waits; by anything else, somebody does.
+            # The client has left, or the server ends and cuts what takes too long. This is the
+            # task's outermost frame: nobody above waits for the cancellation.
             if not exchange.gone:
-                raise
+                exchange.cut()
         finally:
             exchange.unwatch()
 

@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 EXTENSION = "forebay.connection"
 _MAX_HEADER_BYTES = 65_536
+_UNREAD_S = 60.0
 _RESET = struct.pack("ii", 1, 0)  # linger on, for no time: closing sends RST
 
 
@@ -28,11 +29,16 @@ class Connection(Protocol):
 
 
 class SimulatedConnection(HttpToolsProtocol):
-    """Tells at once when its client leaves; resets new connections while ``resets`` says so."""
+    """Tells at once when its client leaves; resets new connections while ``resets`` says so.
+
+    A client that sends nothing, or reads nothing of what is written, is dropped after a while.
+    """
 
     resets: Callable[[int], bool]
     _leave: Callable[[], None] | None = None
+    _lost = False
     _header_bytes = 0
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, or reset it."""
@@ -42,6 +48,10 @@ class SimulatedConnection(HttpToolsProtocol):
             if found is not None:
                 found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             transport.abort()
+        # uvicorn's own timer for idle connections starts only after a first answer.
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
 
     @property
     def port(self) -> int:
@@ -51,6 +61,9 @@ class SimulatedConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell whoever watches."""
         leave, self._leave = self._leave, None
+        self._lost = True
+        self._unset_keepalive_if_required()
+        self._forget_unread()
         super().connection_lost(exc)
         if leave is not None:
             leave()
@@ -68,8 +81,27 @@ class SimulatedConnection(HttpToolsProtocol):
             raise ValueError("the request's headers are too large")
         super().on_header(name, value)
 
+    def pause_writing(self) -> None:
+        """Give a client that does not read a while."""
+        super().pause_writing()
+        if self._unread is None:
+            self._unread = self.loop.call_later(_UNREAD_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._forget_unread()
+        super().resume_writing()
+
+    def _forget_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
     def watch(self, leave: Callable[[], None] | None) -> None:
-        """Call ``leave`` when the client closes the connection."""
+        """Call ``leave`` when the client closes the connection, now when it already has."""
+        if leave is not None and self._lost:
+            leave()
+            return
         self._leave = leave
 
     def cut(self) -> None:
