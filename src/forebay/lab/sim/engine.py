@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 
-from forebay.lab.sim.blocks import BlockPool, Node
+from forebay.lab.sim.blocks import BlockPool, Match
 from forebay.lab.sim.config import EngineConfig, RequestTooLong, check_fits
 from forebay.lab.sim.decoding import Decoding
 from forebay.lab.sim.figures import EngineStatistics, Progress
@@ -270,7 +270,7 @@ class Engine:
             for sequence, tokens in chunks:
                 if sequence.state is State.PREFILLING:
                     sequence.computed_tokens += tokens
-                    if sequence.nodes is not None:
+                    if sequence.node is not None:
                         self._publish(sequence)
                     if sequence.computed_tokens == sequence.prompt_tokens:
                         self._prefilling.remove(sequence)
@@ -303,7 +303,7 @@ class Engine:
     def _leave_decoding(self, sequence: Sequence, *, whole: bool = True) -> None:
         """Count it out and free its blocks, as at the end of the segment."""
         context = self._decoding.leave(sequence)
-        if whole and sequence.nodes is not None:
+        if whole and sequence.node is not None:
             sequence.computed_tokens = context
             self._publish(sequence)
         del self._running[sequence]
@@ -318,26 +318,21 @@ class Engine:
 
     def _free(self, sequence: Sequence, context: int) -> None:
         self._pool.free += -(-context // self._block) - sequence.shared_blocks
-        if sequence.nodes is not None:
-            self._pool.release(sequence.nodes)
-            sequence.nodes = None
+        if sequence.node is not None:
+            self._pool.release(sequence.node)
+            sequence.node = None
             sequence.shared_blocks = 0
 
     def _publish(self, sequence: Sequence) -> None:
         """Let others share the hashed blocks that are computed by now."""
-        nodes = sequence.nodes
-        assert nodes is not None
+        node = sequence.node
+        assert node is not None
+        done = sequence.shared_blocks // node.size
         tokens = sequence.hash_tokens or self._block
-        hashes = sequence.block_hashes
-        ready = min(sequence.computed_tokens // tokens, len(hashes))
-        if len(nodes) >= ready:
-            return
-        blocks = tokens // self._block
-        parent = nodes[-1] if nodes else self._pool.root(blocks)
-        for index in range(len(nodes), ready):
-            parent = self._pool.publish(parent, hashes[index], blocks)
-            nodes.append(parent)
-            sequence.shared_blocks += blocks
+        ready = sequence.block_hashes[done : sequence.computed_tokens // tokens]
+        if ready:
+            sequence.node = self._pool.publish(node, ready)
+            sequence.shared_blocks += len(ready) * node.size
 
     # --- scheduling ---------------------------------------------------------------------------
 
@@ -409,16 +404,16 @@ class Engine:
             prompt = sequence.prompt_tokens
             blocks = -(-prompt // block)
             available = pool.free + pool.cached - self._watermark_blocks
-            nodes: list[Node] | None = None
+            found: Match | None = None
             cached = shared = 0
             if sequence.block_hashes and config.prefix_caching:
                 size = sequence.hash_tokens or block
                 # The last token is computed in any case: it gives the first one of the answer.
-                most = (prompt - 1) // size
-                nodes = pool.match(sequence.block_hashes, size // block, most)
-                shared = len(nodes) * (size // block)
-                cached = len(nodes) * size
-                available -= sum(node.blocks for node in nodes if not node.references)
+                most = min((prompt - 1) // size, len(sequence.block_hashes))
+                found = pool.match(sequence.block_hashes, size // block, most)
+                shared = found.count * (size // block)
+                cached = found.count * size
+                available -= found.idle_blocks
             if blocks - shared > available:
                 return
             waiting.remove(sequence)
@@ -427,9 +422,8 @@ class Engine:
             sequence.state = State.PREFILLING
             if sequence.admitted_at is None:
                 sequence.admitted_at = at
-            if nodes is not None:
-                pool.hold(nodes)
-                sequence.nodes = nodes
+            if found is not None:
+                sequence.node = pool.hold(found)
                 sequence.shared_blocks = shared
                 self._prefix_queries += prompt
                 self._prefix_hits += cached

@@ -43,7 +43,7 @@ class Sequence:
         "id",
         "input_tokens",
         "joined_step",
-        "nodes",
+        "node",
         "order",
         "output_tokens",
         "preemptions",
@@ -85,7 +85,7 @@ class Sequence:
         self.written_tokens = 0  # output tokens when it joined the decoding ones (or stopped)
         self.joined_step = 0  # the engine's decode step counter at that time
         self.finish_step = 0
-        self.nodes: list[Node] | None = None  # cached blocks it holds a reference to
+        self.node: Node | None = None  # the end of the path of cached blocks that it holds
         self.shared_blocks = 0  # of its blocks, those that stand in the prefix cache
 
     def __repr__(self) -> str:
