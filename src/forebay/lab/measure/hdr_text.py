@@ -44,7 +44,10 @@ def read_counts(text: str) -> tuple[int, list[int], list[int]]:
         raw = base64.b64decode(text, validate=True)
         cookie, length = _OUTER.unpack_from(raw)
         packed = raw[_OUTER.size : _OUTER.size + length]
-        inner = zlib.decompressobj().decompress(packed, _MAX_PAYLOAD_BYTES)
+        unpacker = zlib.decompressobj()
+        inner = unpacker.decompress(packed, _MAX_PAYLOAD_BYTES)
+        if not unpacker.eof:
+            raise ValueError("cut short")
         inner_cookie, _, _, digits, _, _, _ = _HEADER.unpack_from(inner)
         if (cookie, inner_cookie) != (_OUTER_COOKIE, _INNER_COOKIE) or digits not in (2, 3):
             raise ValueError("another encoding")
