@@ -16,6 +16,7 @@ import msgspec
 from forebay import __version__
 from forebay.app.changing import kb_of_path
 from forebay.app.composition import Service, open_service, run_loop
+from forebay.app.latency import settle_memory
 from forebay.app.remote import handlers
 from forebay.app.runtime import open_process, store_folder
 from forebay.app.settings import KnowledgeSettings, Settings, load_settings
@@ -151,6 +152,7 @@ async def _index(settings: Settings, writing: Writing, progress: Progress, serve
             if not knowledge.paths:
                 await _make_empty(writing, name, progress)
             progress.waiting.pop(name, None)
+        settle_memory()
         names = ", ".join(settings.knowledge) or "no knowledge base is configured yet"
         log.info("ready: %s", names)
         address = " ".join(server.addresses)

@@ -15,6 +15,7 @@ import sys
 import msgspec
 
 from forebay.app.composition import Service, open_service, run_loop
+from forebay.app.latency import settle_memory
 from forebay.app.runtime import open_process
 from forebay.app.settings import Settings
 from forebay.gateway.identity import build_table
@@ -36,6 +37,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
 
         async with open_service(process, readiness) as service:
             server = Server(service.app, [listener])
+            settle_memory()
             async with asyncio.TaskGroup() as group:
                 watch = group.create_task(_follow_parent(server, service))
                 await server.serve()

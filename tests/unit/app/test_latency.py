@@ -1,0 +1,60 @@
+"""Short slices for one thread only, and what lives long out of the collector's sight."""
+
+from __future__ import annotations
+
+import gc
+import platform
+import sys
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+from forebay.app import latency
+
+T = TypeVar("T")
+
+
+def in_thread(work: Callable[[], T]) -> T:
+    """Run in a thread of its own, so that this process's main thread stays as it is."""
+    found: list[T] = []
+    thread = threading.Thread(target=lambda: found.append(work()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_the_thread_that_asks_gets_short_slices_and_those_it_starts_do_not() -> None:
+    def work() -> tuple[bool, int, int]:
+        return latency.wake_promptly(), latency.slice_ns(), in_thread(latency.slice_ns)
+
+    before = latency.slice_ns()
+    granted, mine, child = in_thread(work)
+    if not granted:
+        pytest.skip("this system grants no slices")
+    assert mine == latency.SLICE_NS
+    assert child == before
+    assert latency.slice_ns() == before
+
+
+def test_a_system_that_does_not_know_slices_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert not latency.wake_promptly()
+    assert latency.slice_ns() == 0
+    monkeypatch.undo()
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    assert not latency.wake_promptly()
+    monkeypatch.undo()
+    # Numbers of calls that no kernel has: as in a sandbox that refuses them.
+    monkeypatch.setattr(latency, "_CALLS", dict.fromkeys(("x86_64", "aarch64"), (9_999, 9_999)))
+    assert not latency.wake_promptly()
+
+
+def test_settled_memory_is_out_of_the_collectors_sight() -> None:
+    kept: list[dict[str, int]] = [{} for _ in range(1000)]
+    try:
+        latency.settle_memory()
+        assert gc.get_freeze_count() >= len(kept)
+    finally:
+        gc.unfreeze()
