@@ -23,11 +23,13 @@ from forebay.policy.limit import AdaptiveLimit, LimitSettings
 from forebay.policy.queue import FairQueue, QueueSettings, Waiting
 from forebay.policy.retry import RetryBudget, RetrySettings
 from forebay.policy.shed import DelayShedder, DrainRate, ServiceForecast, ShedSettings
+from forebay.policy.tail import TailChange, TailSettings, TailWatch
 
-REASONS = ("queue_full", "queue_delay", "deadline", "low_priority")
+REASONS = ("queue_full", "queue_delay", "deadline", "low_priority", "long_held")
 """Why a gate refuses."""
 LEAST_RETRY_S = 1.0
 MOST_RETRY_S = 60.0
+LEAST_ROUND = 4
 
 
 class GateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,6 +40,14 @@ class GateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shed: ShedSettings = ShedSettings(target_s=1.0, interval_s=1.0)
     ejection: EjectionSettings = EjectionSettings()
     retry: RetrySettings = RetrySettings()
+    tail: TailSettings = TailSettings()
+    long_tokens: Annotated[float, Meta(description="Requests that cost more are long.", gt=0.0)] = (
+        4000.0
+    )
+    severe_hold: Annotated[
+        float,
+        Meta(description="Share of the room withheld while the tail is severe.", ge=0.0, lt=1.0),
+    ] = 0.25
     max_tokens: Annotated[
         float,
         Meta(description="Cost let into one replica at once; 0: bounded by requests only.", ge=0),
@@ -50,6 +60,7 @@ class Ticket:
     __slots__ = (
         "attempts",
         "cost",
+        "credited",
         "deadline_at",
         "first_token_at",
         "input_tokens",
@@ -86,6 +97,7 @@ class Ticket:
         self.place: Waiting[Ticket] | None = None
         self.state = "new"  # waiting | sent | lost | done | refused
         self.attempts = 0
+        self.credited = 0.0
         self.replica = -1
         self.reason = ""
         self.retry_after_s = 0.0
@@ -97,7 +109,8 @@ class PoolGate:
     """See the module. ``replicas`` are names; their order gives the numbers in ``ticket.replica``.
 
     ``hold`` (0..1) is the share of the room that is withheld, ``min_priority`` the class under
-    which nobody is let in: the tail watch and the operator set them.
+    which nobody is let in, ``hold_long`` refuses long requests: the tail watch sets them (F1.8)
+    and undoes them, ``judge`` is its look.
     """
 
     def __init__(self, settings: GateSettings, replicas: Sequence[str]) -> None:
@@ -111,6 +124,8 @@ class PoolGate:
         self.retries = RetryBudget(settings.retry)
         self.hold = 0.0
         self.min_priority: Priority = "low"
+        self.hold_long = False
+        self.tail = TailWatch(settings.tail)
         self._shedder = DelayShedder(settings.shed)
         self._turn = 0
         self._sent: list[Ticket] = []
@@ -152,6 +167,9 @@ class PoolGate:
         if ticket.state == "sent":
             if ticket.first_token_at is None:
                 ticket.first_token_at = now
+                # The prompt has been worked off: on a pool of long answers the first evidence.
+                ticket.credited = min(ticket.cost, float(ticket.input_tokens))
+                self.drain.done(ticket.credited, now)
             self.health[ticket.replica].alive(ticket, now)
 
     def again(self, ticket: Ticket, now: float) -> bool:
@@ -188,11 +206,31 @@ class PoolGate:
             self.queue.remove(ticket.place)
         elif ticket.state == "sent":
             in_flight = self._give_back(ticket, now, ok=ok)
-            self.drain.done(used, now)
+            self.drain.done(max(0.0, used - ticket.credited), now)
             self._learn(ticket, now, in_flight, ok)
         if ticket.state != "refused":
             ticket.state = "done"
         self._dispatch(now)
+
+    def judge(self, now: float) -> TailChange | None:
+        """Look at the tail and act on what is found; the change, if there is one.
+
+        Severe: less is let in at once, long requests are held back where others wait, those of
+        low priority are refused and those already waiting sent away. All of it ends with severe.
+        """
+        change = self.tail.judge(now)
+        if change is None:
+            return None
+        severe = change.level == "severe"
+        self.hold = self._settings.severe_hold if severe else 0.0
+        self.hold_long = severe and self.tail.mixed()
+        self.min_priority = "normal" if severe else "low"
+        if severe:
+            for place in [one for one in self.queue if one.priority == "low"]:
+                self.queue.remove(place)
+                self._refuse(place.item, "low_priority")
+        self._dispatch(now)
+        return change
 
     def tick(self, now: float) -> None:
         """Look again without an occasion: a rest has ended, a replica hangs, limits changed."""
@@ -226,6 +264,7 @@ class PoolGate:
         return {
             **{f"queue_{name}": value for name, value in self.queue.statistics().items()},
             **self.limit.statistics(),
+            **self.tail.statistics(),
             "in_flight": sum(load.requests for load in self.loads),
             "in_flight_cost": sum(load.cost for load in self.loads),
             "ejected": sum(health.state != "fit" for health in self.health),
@@ -235,6 +274,8 @@ class PoolGate:
     def _door(self, ticket: Ticket, now: float) -> str | None:
         if _RANK[ticket.priority] > _RANK[self.min_priority]:
             return "low_priority"
+        if self.hold_long and ticket.cost > self._settings.long_tokens:
+            return "long_held"
         left_s = ticket.deadline_at - now
         if left_s <= 0:
             return "deadline"
@@ -245,7 +286,11 @@ class PoolGate:
         takes_s = self.service.forecast_s(ticket.input_tokens, ticket.output_tokens) or 0.0
         if wait_s + takes_s > left_s:
             return "deadline"
-        return "queue_delay" if wait_s > self._settings.shed.max_wait_s else None
+        # Until its rate is known, a pool is trusted with one more round of what it holds.
+        unknown = self.drain.rate() is None and len(self.queue) >= max(
+            LEAST_ROUND, self.limit.limit * len(self.loads)
+        )
+        return "queue_delay" if unknown or wait_s > self._settings.shed.max_wait_s else None
 
     def _refuse(self, ticket: Ticket, reason: str) -> None:
         ticket.state = "refused"
@@ -314,13 +359,15 @@ class PoolGate:
         return in_flight
 
     def _learn(self, ticket: Ticket, now: float, in_flight: int, ok: bool | None) -> None:
-        if ok is None:
+        if ok is None and now < ticket.deadline_at:
             return
         took_s = now - ticket.sent_at
         if ok:
             self.service.observe(ticket.input_tokens, ticket.output_tokens, took_s)
         steps = self.service.steps(ticket.input_tokens, ticket.output_tokens)
-        self.limit.observe(took_s / steps, in_flight, ok=ok)
+        self.tail.observe(took_s / steps, long=ticket.cost > self._settings.long_tokens)
+        # A client that waited until its deadline was let in beside too many others.
+        self.limit.observe(took_s / steps, in_flight, ok=bool(ok))
 
 
 _RANK: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}

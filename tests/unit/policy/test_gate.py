@@ -216,3 +216,31 @@ def test_every_ticket_ends_once_and_everything_comes_back(
     assert statistics["in_flight"] == statistics["in_flight_cost"] == 0
     assert statistics["queue_waiting"] == statistics["queue_cost"] == 0
     assert len(made.refused) == sum(one.state == "refused" for one in tickets)
+
+
+def test_a_severe_tail_holds_back_and_lets_go_again() -> None:
+    made = plant(replicas=1, most=8)
+    gate = made.gate
+    now = 0.0
+    for number in range(300):
+        gate.tail.observe(1.0 if number % 20 == 0 else 0.1, long=False)
+    low = Ticket(cost=10, deadline_at=100, priority="low")
+    for _ in range(8):
+        made.ask(within_s=100)
+    gate.arrive(low, now)
+    assert low.state == "waiting"
+    change = gate.judge(now)
+    made.carry_out()
+    assert change is not None
+    assert change.level == "severe"
+    assert (low.state, low.reason) == ("refused", "low_priority")
+    assert gate.hold > 0
+    assert made.ask(tokens=5000, within_s=100).reason == "long_held"
+    assert made.ask(priority="low").reason == "low_priority"
+    for _ in range(5000):
+        gate.tail.observe(0.1, long=False)
+    assert gate.judge(now + 1) is None
+    change = gate.judge(now + 20)
+    assert change is not None
+    assert change.level == "normal"
+    assert (gate.hold, gate.hold_long, gate.min_priority) == (0.0, False, "low")

@@ -99,6 +99,7 @@ class AdmittedRouter:
         if self._ticking:
             for gate in self.desk.gates.values():
                 gate.tick(now)
+                gate.judge(now)
                 self._carry_out(gate)
             self._fleet.wake_at(now + TICK_S)
 

@@ -6,7 +6,7 @@ Whatever happens to a request inside the ``admit`` block, leaving it gives every
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from forebay.kernel.context import RateState
@@ -14,6 +14,7 @@ from forebay.policy.admission.claims import Claimant
 from forebay.policy.admission.desk import Ask, Desk, Entry, overloaded
 from forebay.policy.admission.settings import AdmissionSettings
 from forebay.policy.gate import PoolGate, Ticket
+from forebay.policy.tail import TailChange
 
 
 class Permit:
@@ -72,10 +73,11 @@ class Permit:
 
 
 class Admission:
-    """Lets requests in, one ``admit`` block each."""
+    """Lets requests in, one ``admit`` block each; ``told`` hears of pools whose tail changes."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, told: Callable[[str, TailChange], None] | None = None) -> None:
         self.desk = desk
+        self._told = told
         self._waiting: dict[Ticket, asyncio.Future[None]] = {}
 
     def replace(self, settings: AdmissionSettings) -> None:
@@ -125,9 +127,12 @@ class Admission:
     def tick(self) -> None:
         """Look at every gate again: rests end, replicas hang, without anybody coming or going."""
         now = self.desk.clock.now()
-        for gate in self.desk.gates.values():
+        for name, gate in self.desk.gates.items():
             gate.tick(now)
+            change = gate.judge(now)
             self._carry_out(gate)
+            if change is not None and self._told is not None:
+                self._told(name, change)
 
     def statistics(self) -> dict[str, dict[str, float]]:
         """Figures of every gate, and of the quotas under ``quota``."""
