@@ -29,7 +29,8 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 PositiveSeconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Variation = Annotated[float, msgspec.Meta(gt=0, le=100)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
-BATCH = 4096
+# Small, so that drawing a batch never holds up a bench for a millisecond.
+BATCH = 256
 
 
 class Segment(msgspec.Struct, frozen=True):
