@@ -11,6 +11,9 @@ from forebay.kernel.errors import PermissionDenied
 from forebay.policy.admission.settings import DIMENSIONS, AccessRule, AdmissionSettings, Dimension
 from forebay.policy.quota import Claim, Limit, factor_at
 
+REMEMBERED = 4096
+"""Callers whose claims are kept ready."""
+
 
 class Claimant(msgspec.Struct, frozen=True):
     """Who asks, by every dimension; an empty name has no bucket there.
@@ -45,6 +48,7 @@ class ClaimBook:
             (rule.dimension, rule.name): rule for rule in settings.rules
         }
         self._scaled: dict[tuple[Limit, float], Limit] = {}
+        self._known: dict[tuple[Claimant, float], tuple[Claim, ...]] = {}
 
     def claims(self, who: Claimant, wall_s: float) -> tuple[Claim, ...]:
         """The buckets of a request at a time (Unix); ``PermissionDenied`` for who is denied."""
@@ -53,6 +57,14 @@ class ClaimBook:
         if settings.windows:
             local = datetime.fromtimestamp(wall_s, UTC).astimezone()
             factor *= factor_at(settings.windows, local)
+        known = self._known.get((who, factor))
+        if known is None:
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            known = self._known[who, factor] = self._find(who, factor)
+        return known
+
+    def _find(self, who: Claimant, factor: float) -> tuple[Claim, ...]:
         found = []
         for dimension in DIMENSIONS:
             name = who.name(dimension)
@@ -81,7 +93,7 @@ class ClaimBook:
             return limit
         scaled = self._scaled.get((limit, factor))
         if scaled is None:
-            if len(self._scaled) > 4096:
+            if len(self._scaled) >= REMEMBERED:
                 self._scaled.clear()
             scaled = self._scaled[(limit, factor)] = limit.scaled(factor)
         return scaled

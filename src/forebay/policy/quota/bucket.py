@@ -39,22 +39,26 @@ class TokenBucket:
 
     def level(self, now: float) -> float:
         """What may be reserved now; negative in debt. Time that runs backwards changes nothing."""
-        if now > self._at:
+        passed_s = now - self._at
+        if passed_s > 0:
             limit = self.limit
-            self._level = min(limit.burst, self._level + (now - self._at) * limit.rate_per_s)
+            level = self._level + passed_s * limit.rate_per_s
+            self._level = min(limit.burst, level)
             self._at = now
         return self._level
 
     def wait_s(self, amount: float, now: float) -> float:
         """Seconds until ``amount`` is there; 0 when it is, infinite when it can never be."""
-        if amount > self.limit.burst:
-            return math.inf
-        return max(0.0, (amount - self.level(now)) / self.limit.rate_per_s)
+        missing = amount - self.level(now)
+        if missing <= 0:
+            return 0.0
+        return math.inf if amount > self.limit.burst else missing / self.limit.rate_per_s
 
     def take(self, amount: float, now: float) -> None:
         """Lower the level; a negative ``amount`` gives back. Debt ends at minus one burst."""
         burst = self.limit.burst
-        self._level = max(-burst, min(burst, self.level(now) - amount))
+        level = self.level(now) - amount
+        self._level = burst if level > burst else max(level, -burst)
 
     def resize(self, limit: Limit, now: float) -> None:
         """Go on under another limit: what was used stays used."""

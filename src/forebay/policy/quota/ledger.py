@@ -41,10 +41,10 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
 class Reservation:
     """What one request holds until it is settled."""
 
-    __slots__ = ("_buckets", "amount", "open")
+    __slots__ = ("amount", "buckets", "open")
 
     def __init__(self, buckets: tuple[TokenBucket, ...], amount: float) -> None:
-        self._buckets = buckets
+        self.buckets = buckets
         self.amount = amount
         self.open = True
 
@@ -60,7 +60,9 @@ class Reservation:
             self._move(used, now)
 
     def _move(self, amount: float, now: float) -> None:
-        for bucket in self._buckets:
+        if amount == self.amount:
+            return
+        for bucket in self.buckets:
             bucket.take(amount - self.amount, now)
         self.amount = amount
 
