@@ -41,6 +41,11 @@ def test_nothing_but_white_space_is_lost(text: str) -> None:
     assert "".join(split_tokens(text)) == "".join(text.split())
 
 
+@given(st.text() | st.text(st.characters(max_codepoint=127)) | st.text(st.sampled_from("a中。, ")))
+def test_counting_is_splitting(text: str) -> None:
+    assert count_tokens(text) == len(split_tokens(text))
+
+
 def test_ids_are_32_bits_and_the_same_everywhere() -> None:
     # CRC-32 of the piece's UTF-8 bytes, so that another process agrees.
     assert tokenize("1234 中") == [0x9BE3E0A3, 0xD5D15A8B]
