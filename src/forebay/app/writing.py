@@ -125,7 +125,7 @@ class Writing:
         """Background merges of indexes and upkeep of the record; blocking."""
         self._parts.indexes.maintain()
         needed = {
-            kb: self._parts.indexes.get(kb).snapshot().version for kb in self._parts.indexes.names()
+            kb: self._parts.indexes.get(kb).oldest_needed for kb in self._parts.indexes.names()
         }
         self._parts.writer.maintain(needed)
 

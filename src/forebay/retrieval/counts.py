@@ -15,6 +15,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Hashes = npt.NDArray[np.uint32]
 Mask = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.int64]
 
 _TABLE_SIZE = 1 << 16
 _COUNT_MAX = 255
@@ -31,6 +32,18 @@ class Facts(msgspec.Struct, frozen=True):
     frequencies: Floats
     lengths: Floats
     chinese: Mask
+
+    def rows(self, chosen: Mask) -> Facts:
+        """Return the rows of ``chosen`` chunks."""
+        return Facts(self.frequencies[chosen], self.lengths[chosen], self.chinese[chosen])
+
+    def with_more(self, more: Facts) -> Facts:
+        """Return these rows and those of ``more``."""
+        return Facts(
+            np.concatenate([self.frequencies, more.frequencies]),
+            np.concatenate([self.lengths, more.lengths]),
+            np.concatenate([self.chinese, more.chinese]),
+        )
 
 
 def term_hash(term: str) -> int:
@@ -56,40 +69,54 @@ def packed_hashes(packed: Sequence[bytes]) -> Hashes:
     )
 
 
+def packed_length(data: bytes) -> int:
+    """Return the length in terms of one packed chunk."""
+    length: int = _TAIL.unpack_from(data, len(data) - _TERM_BYTES)[0]
+    return length
+
+
+class FactsTable:
+    """Packed facts of some chunks, side by side."""
+
+    def __init__(self, packed: Sequence[bytes]) -> None:
+        sizes = [len(data) // _TERM_BYTES - 1 for data in packed]
+        tails = [_TAIL.unpack_from(data, len(data) - _TERM_BYTES) for data in packed]
+        self._ends = np.array(sizes, np.int64).cumsum()
+        self.hashes = packed_hashes(packed)
+        self._counts = np.frombuffer(
+            b"".join(
+                [data[4 * size : -_TERM_BYTES] for data, size in zip(packed, sizes, strict=True)]
+            ),
+            np.uint8,
+        )
+        self._lengths = np.array([length for length, _ in tails], np.float64)
+        self._chinese = np.array([chinese for _, chinese in tails], np.bool_)
+
+    def of(self, terms: Sequence[str]) -> Facts:
+        """Return what is known of the chunks and ``terms``."""
+        frequencies = np.zeros((len(self._lengths), len(terms)))
+        if terms and len(self.hashes):
+            at, place = self._held(np.array([term_hash(term) for term in terms], np.uint32))
+            rows = self._ends.searchsorted(at, side="right")
+            np.add.at(frequencies, (rows, place), self._counts[at])
+        return Facts(frequencies, self._lengths, self._chinese)
+
+    def _held(self, wanted: Hashes) -> tuple[Places, Places]:
+        """Return where hashes are ``wanted`` ones, and which."""
+        order = wanted.argsort()
+        # Nearly all hashes are of terms nobody asked for: a table of their low bits drops those.
+        table = np.zeros(_TABLE_SIZE, np.bool_)
+        table[wanted % _TABLE_SIZE] = True
+        maybe = table[self.hashes.astype(np.uint16)].nonzero()[0]
+        asked = self.hashes[maybe]
+        place = order[np.minimum(wanted[order].searchsorted(asked), len(wanted) - 1)]
+        held = wanted[place] == asked
+        return maybe[held], place[held]
+
+
 def unpack_facts(packed: Sequence[bytes], terms: Sequence[str]) -> Facts:
     """Return what is known of ``packed`` chunks and the terms asked for."""
-    sizes = [len(data) // _TERM_BYTES - 1 for data in packed]
-    tails = [_TAIL.unpack_from(data, len(data) - _TERM_BYTES) for data in packed]
-    return Facts(
-        _frequencies(packed, sizes, terms),
-        np.array([length for length, _ in tails], np.float64),
-        np.array([chinese for _, chinese in tails], np.bool_),
-    )
-
-
-def _frequencies(packed: Sequence[bytes], sizes: list[int], terms: Sequence[str]) -> Floats:
-    matrix = np.zeros((len(packed), len(terms)))
-    if not terms or not packed:
-        return matrix
-    hashes = packed_hashes(packed)
-    wanted = np.array([term_hash(term) for term in terms], np.uint32)
-    order = wanted.argsort()
-    # Nearly all hashes are of terms nobody asked for: a table of their low bits drops those.
-    table = np.zeros(_TABLE_SIZE, np.bool_)
-    table[wanted % _TABLE_SIZE] = True
-    maybe = table[hashes.astype(np.uint16)].nonzero()[0]
-    asked = hashes[maybe]
-    place = order[np.minimum(wanted[order].searchsorted(asked), len(wanted) - 1)]
-    held = wanted[place] == asked
-    at, place = maybe[held], place[held]
-    ends = np.array(sizes).cumsum()
-    rows = ends.searchsorted(at, side="right")
-    counts = np.frombuffer(
-        b"".join([data[4 * size : -_TERM_BYTES] for data, size in zip(packed, sizes, strict=True)]),
-        np.uint8,
-    )
-    np.add.at(matrix, (rows, place), counts[at])
-    return matrix
+    return FactsTable(packed).of(terms)
 
 
 class FactsCache:

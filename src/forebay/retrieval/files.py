@@ -30,6 +30,13 @@ def sync_folder(path: Path) -> None:
         os.close(handle)
 
 
+def write_passing(path: Path, value: msgspec.Struct) -> None:
+    """Write ``value`` as JSON for other processes; a power cut may lose or spoil it."""
+    aside = path.with_name(path.name + ".new")
+    aside.write_bytes(msgspec.json.encode(value))
+    aside.replace(path)
+
+
 def write_struct(path: Path, value: msgspec.Struct) -> None:
     """Write ``value`` as JSON, atomically."""
     write_atomically(path, msgspec.json.encode(value))

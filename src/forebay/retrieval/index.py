@@ -25,7 +25,8 @@ from forebay.retrieval.engine import (
 from forebay.retrieval.files import read_struct, write_struct
 from forebay.retrieval.healing import Healer
 from forebay.retrieval.lexical import LexicalIndex
-from forebay.retrieval.lexical_search import Demands, LexicalView
+from forebay.retrieval.lexical_base import Demands
+from forebay.retrieval.lexical_search import LexicalView
 from forebay.retrieval.segment_build import BuildJob, BuildProcess, build
 from forebay.retrieval.segments import Floats32, Ids, SegmentFile, choose_kind, concatenate
 from forebay.retrieval.settings import RetrievalSettings
@@ -149,6 +150,11 @@ class KbIndex:
         """Return the newest published state."""
         return self._snapshot
 
+    @property
+    def oldest_needed(self) -> int:
+        """The version from which the words on disk catch up with the record after a restart."""
+        return self._lexical.folded_version
+
     def refresh(self) -> int:
         """Catch up with the record (writer) or with the writer (reader); return the version."""
         with self._lock:
@@ -156,7 +162,7 @@ class KbIndex:
             if self._writable:
                 self._apply()
             else:
-                self._lexical.reload()
+                self._lexical.reload(self._feed, self._kb)
             self._refresh_vectors()
             self._show()
             return self._snapshot.version
@@ -295,6 +301,7 @@ class KbIndex:
         with self._maintenance:
             if self._writable:
                 self._look_after()
+                self._fold_words()
             with self._lock:
                 self._check_open()
                 if not self._writable or self._vectors.view.fingerprint is None:
@@ -320,6 +327,29 @@ class KbIndex:
                 with self._lock:
                     self._vectors.unseal()
             return True
+
+    def _fold_words(self) -> None:
+        """Put changes of words from memory into the files; changes go on meanwhile."""
+        with self._lock:
+            self._check_open()
+            fold = self._lexical.begin_fold()
+        if fold is None:
+            return
+        try:
+            base = self._lexical.write(fold)
+        except BaseException as error:  # the engine panics, which Python sees as no Exception
+            with self._lock:
+                self._lexical.abandon_fold()
+            if is_interrupt(error):
+                raise
+            known = write_error(error, self._kb) or self._room_error()
+            raise known or StoreError(
+                f"Changes of '{self._kb}' could not be put into the search index; search goes on."
+            ) from error
+        with self._lock:
+            self._check_open()
+            self._lexical.end_fold(fold, base)
+            self._show()
 
     def _due(self, *, force: bool) -> tuple[LiveSegment, ...]:
         segments = self._vectors.view.segments

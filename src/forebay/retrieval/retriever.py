@@ -36,7 +36,8 @@ from forebay.retrieval.fusion import (
 from forebay.retrieval.index import KbIndex, Snapshot
 from forebay.retrieval.keys import filter_keys, passes
 from forebay.retrieval.languages import foreign_mask
-from forebay.retrieval.lexical_search import Demands, LexicalHits, LexicalQuery
+from forebay.retrieval.lexical_base import Demands
+from forebay.retrieval.lexical_search import LexicalHits, LexicalQuery
 from forebay.retrieval.segments import Floats32, Ids, decode
 from forebay.retrieval.settings import RetrievalSettings
 

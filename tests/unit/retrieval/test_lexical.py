@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from forebay.kernel.errors import StoreBusy, StoreError
-from forebay.retrieval import KbIndex, LexicalSettings, RetrievalSettings
+from forebay.retrieval import KbIndex, RetrievalSettings
 from forebay.retrieval.keys import filter_keys
-from forebay.retrieval.terms import Analyzer
 from forebay.testing.index_feed import MemoryIndexFeed
+from tests.unit.retrieval.bm25 import brute_force
 
 WORDS = "alpha beta gamma delta epsilon 北京 大学 银行 退货 发票 running runs ran".split()
 
@@ -86,32 +84,6 @@ def test_titles_and_headings_count_more_than_body(tmp_path: Path) -> None:
     index.close()
 
 
-def brute_force(
-    record: MemoryIndexFeed, query: str, settings: LexicalSettings
-) -> list[tuple[int, float]]:
-    """BM25 as its formula says, over the living chunks."""
-    analyzer = Analyzer(stemming=settings.stemming)
-    documents = {}
-    for row in record.live.values():
-        terms = analyzer.document(f"{row.context}\n{row.text}")
-        terms += analyzer.document("\n".join((row.title, *row.heading_path))) * (
-            settings.heading_repeats
-        )
-        documents[row.chunk_id] = Counter(terms)
-    average = max(1.0, sum(sum(d.values()) for d in documents.values()) / max(1, len(documents)))
-    scores: dict[int, float] = {}
-    for term in analyzer.query(query):
-        df = sum(term in d for d in documents.values())
-        idf = math.log(1 + (len(documents) - df + 0.5) / (df + 0.5))
-        for chunk_id, counts in documents.items():
-            tf = counts[term]
-            if tf:
-                norm = 1 - settings.b + settings.b * sum(counts.values()) / average
-                gain = idf * tf * (settings.k1 + 1) / (tf + settings.k1 * norm)
-                scores[chunk_id] = scores.get(chunk_id, 0.0) + gain
-    return sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_scores_are_those_of_living_chunks_through_deletes_and_merges(
     tmp_path: Path, seed: int
@@ -121,20 +93,23 @@ def test_scores_are_those_of_living_chunks_through_deletes_and_merges(
     settings = RetrievalSettings()
     index = KbIndex.open(tmp_path, "kb", record, writable=True, settings=settings)
     segments = []
-    for _ in range(40):
+    for round_number in range(40):
         texts = [" ".join(chance.choice(WORDS, size=chance.integers(1, 30))) for _ in range(4)]
         record.add(*texts)
         if len(record.live) > 8:
             gone = chance.choice(sorted(record.live), size=3, replace=False)
             record.remove(*gone.tolist())
         index.refresh()
-        view = index.snapshot().lexical
-        segments.append(view.segments)
-        for text in ("alpha", "alpha 北京大学 runs unknown", "ran 退货 the"):
-            hits = view.search(view.parse(text), (), 100)
-            expected = brute_force(record, text, settings.lexical)
-            assert hits.ids.tolist() == [chunk_id for chunk_id, _ in expected]
-            assert np.allclose(hits.scores, [score for _, score in expected], atol=1e-9)
+        for folded in (False, True)[: 1 + (round_number % 3 > 0)]:
+            if folded:
+                index.maintain()
+            view = index.snapshot().lexical
+            segments.append(view.segments)
+            for text in ("alpha", "alpha 北京大学 runs unknown", "ran 退货 the"):
+                hits = view.search(view.parse(text), (), 100)
+                expected = brute_force(record, text, settings.lexical)
+                assert hits.ids.tolist() == [chunk_id for chunk_id, _ in expected]
+                assert np.allclose(hits.scores, [score for _, score in expected], atol=1e-9)
     assert any(after < before for before, after in itertools.pairwise(segments)), (
         "the engine merged nothing: the test shows nothing"
     )
