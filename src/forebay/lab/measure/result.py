@@ -205,7 +205,7 @@ def decode_result(data: bytes, name: str = "the result") -> RunResult:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(
             f"{name} is not a result of bench or simulate run ({error}); "
-            "write one with their --json or --output option"
+            "write one with their --out option"
         ) from error
     if result.schema != SCHEMA:
         raise ConfigError(
