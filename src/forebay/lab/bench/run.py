@@ -73,7 +73,7 @@ async def run_bench(
         options=describe_options(options, model),
         started_at=started_at,
         machine=describe_machine(),
-        commit=describe_commit(),
+        commit=await asyncio.to_thread(describe_commit),
         versions=describe_versions("httptools", "uvloop", "numpy", "msgspec"),
     )
     cut_short = stop is not None and stop.is_set()
@@ -182,7 +182,6 @@ async def _stoppable(loop: Loop, stop: asyncio.Event | None) -> AsyncIterator[No
 @contextmanager
 def _no_collection() -> Iterator[None]:
     """Keep what lives already out of the collector's passes, which would hold up sends."""
-    gc.collect()
     gc.freeze()
     try:
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -16,6 +17,7 @@ from forebay.lab.measure.result import Machine
 _HERE = Path(__file__).resolve().parent
 
 
+@functools.cache
 def describe_machine() -> Machine:
     """The machine this process runs on."""
     return Machine(
@@ -27,6 +29,7 @@ def describe_machine() -> Machine:
     )
 
 
+@functools.cache
 def describe_commit() -> str:
     """The commit of the checkout this code runs from, with ``+`` when edited; else empty."""
     head = _git("rev-parse", "--short", "HEAD")
