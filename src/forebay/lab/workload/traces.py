@@ -7,6 +7,7 @@ that wait for their time.
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,7 +21,9 @@ from forebay.lab.workload.arrivals import Count, PositiveSeconds, Seconds
 from forebay.lab.workload.trace_formats import TraceFormat, TraceRow, detect_format, read_rows
 
 Scale = Annotated[float, msgspec.Meta(gt=0, le=1e4)]
+# Ids of traces are far below; every copy and every pass of a loop has a range of its own.
 _COPY_BITS = 40
+_PASS_BITS = 56
 _RANDOM_BATCH = 1024
 
 
@@ -36,7 +39,8 @@ class TraceArrivals(
     course of time alone: below 1 each row is kept with that probability; above 1 independent
     copies are laid over it, each up to ``spread_s`` seconds of the trace later and with prefixes
     of its own, so that copies neither arrive in step nor find each other in a cache. ``use``
-    takes the whole request from the trace or only its time. ``loop`` begins again at the end.
+    takes the whole request from the trace or only its time. ``loop`` begins again at the end, with
+    prefixes of its own in every pass, or caches would hold all of it.
     Rows may be out of order within ``sort_rows`` rows. Rows of failed requests (no output) are
     left out unless ``keep_failed``.
     """
@@ -82,14 +86,14 @@ def replay(spec: TraceArrivals, folder: Path, rng: np.random.Generator) -> Itera
 def _passes(spec: TraceArrivals, path: Path, form: TraceFormat) -> Iterator[TraceRow]:
     """The window once, or again and again, each pass after the one before."""
     offset_s = 0.0
-    while True:
+    for world in itertools.count(step=1 << _PASS_BITS):
         rows = in_order(read_rows(path, form), spec.sort_rows, path)
         if not spec.keep_failed:
             rows = (row for row in rows if row.output_tokens > 0)
         last_s, passed = 0.0, 0
         for row in _window(rows, spec):
             last_s, passed = row.at_s, passed + 1
-            yield _at(row, row.at_s + offset_s)
+            yield _at(row, row.at_s + offset_s, world)
         if not passed:
             raise ConfigError(
                 f"{path.name} has no request in the wanted window; check start_s and window_s."
@@ -144,7 +148,7 @@ def _scaled(
             yield heapq.heappop(waiting)[2]
         copies = whole + (next(chance) < part)
         for copy in range(1, copies):
-            later = _copy(row, row.at_s + next(chance) * spread_s, copy)
+            later = _at(row, row.at_s + next(chance) * spread_s, copy << _COPY_BITS)
             made += 1
             heapq.heappush(waiting, (later.at_s, made, later))
         if copies:
@@ -158,15 +162,9 @@ def _uniforms(rng: np.random.Generator) -> Iterator[float]:
         yield from rng.random(_RANDOM_BATCH).tolist()
 
 
-def _at(row: TraceRow, at_s: float) -> TraceRow:
-    return TraceRow(
-        at_s, row.input_tokens, row.output_tokens, row.kind, row.tenant, row.priority,
-        row.deadline_s, row.prefix, row.block_tokens,
-    )  # fmt: skip
-
-
-def _copy(row: TraceRow, at_s: float, copy: int) -> TraceRow:
-    prefix = tuple(number + (copy << _COPY_BITS) for number in row.prefix)
+def _at(row: TraceRow, at_s: float, world: int = 0) -> TraceRow:
+    """The row at another time; in another ``world`` its prefixes meet only those of that world."""
+    prefix = tuple(number + world for number in row.prefix) if world else row.prefix
     return TraceRow(
         at_s, row.input_tokens, row.output_tokens, row.kind, row.tenant, row.priority,
         row.deadline_s, prefix, row.block_tokens,

@@ -228,6 +228,17 @@ def test_a_loop_goes_on_at_the_same_rate(tmp_path: Path) -> None:
     assert [row.at_s for row in rows] == pytest.approx([n * 0.1 for n in range(12)])
 
 
+def test_every_pass_of_a_loop_has_prefixes_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "m.jsonl").write_text(
+        '{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}\n'
+        '{"timestamp": 900, "input_length": 600, "output_length": 5, "hash_ids": [0, 2]}\n'
+    )
+    spec = TraceArrivals(file="m.jsonl", loop=True)
+    rows = list(itertools.islice(replay(spec, tmp_path, np.random.default_rng(1)), 6))
+    assert [row.prefix[0] == rows[0].prefix[0] for row in rows] == [True, True] + [False] * 4
+    assert rows[2].prefix[0] == rows[3].prefix[0] != rows[4].prefix[0]
+
+
 def test_memory_does_not_grow_with_the_trace(tmp_path: Path) -> None:
     name = steady(tmp_path, 20_000)
 
