@@ -272,3 +272,20 @@ def test_the_public_traces_are_read_whole(shared_data: Path) -> None:
         "mooncake_conversation.jsonl": 12_031,
         "mooncake_synthetic.jsonl": 3_993,
     }
+
+
+@pytest.mark.parametrize("rate_scale", [1.0, 2.0])
+@pytest.mark.parametrize(
+    ("name", "hit_rate"), [("mooncake_conversation", 0.366), ("mooncake_synthetic", 0.640)]
+)
+def test_an_endless_prefix_cache_finds_as_much_as_published(
+    shared_data: Path, name: str, hit_rate: float, rate_scale: float
+) -> None:
+    spec = TraceArrivals(file=f"{name}.jsonl", rate_scale=rate_scale)
+    seen: set[int] = set()
+    hits = blocks = 0
+    for row in replay(spec, shared_data / "traces", np.random.default_rng(1)):
+        hits += sum(1 for _ in itertools.takewhile(seen.__contains__, row.prefix))
+        blocks += len(row.prefix)
+        seen.update(row.prefix)
+    assert hits / blocks == pytest.approx(hit_rate, abs=0.0005)
