@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import cache
 from statistics import NormalDist
 from typing import Literal
 
@@ -95,8 +96,8 @@ class AnswerMaker:
     def __init__(self, lengths: Lengths, seed: int) -> None:
         self._lengths = lengths
         self._seed = mixed(seed)
-        self._english = Ring(_words("en"), " ")
-        self._chinese = Ring(_words("zh"), "")
+        self._english = _ring("en")
+        self._chinese = _ring("zh")
 
     def plan(self, prompt: Prompt, wish: Wish, room: int) -> Answer:
         """The answer to a prompt that leaves ``room`` tokens in the model's window."""
@@ -117,10 +118,13 @@ class AnswerMaker:
         return max(1, round(self._lengths.median_tokens * spread))
 
 
-def _words(language: Literal["en", "zh"]) -> list[str]:
+@cache
+def _ring(language: Literal["en", "zh"]) -> Ring:
     maker = TextMaker(language)
     texts = [maker.text(number, OPENING_TOKENS) for number in range(_RING_TOKENS // OPENING_TOKENS)]
-    return " ".join(texts).split() if language == "en" else list("".join(texts))
+    if language == "en":
+        return Ring(" ".join(texts).split(), " ")
+    return Ring(list("".join(texts)), "")
 
 
 def _stopped(answer: Answer, stops: tuple[str, ...]) -> Answer:

@@ -268,8 +268,14 @@ class Replica:
             self._pass(now)
 
     def _begun(self, job: Job, now: float) -> None:
+        sequence = job.sequence
+        assert sequence.first_token_at is not None
+        tokens = max(1, self.engine.produced(sequence))
+        if tokens > 1:  # a late look
+            first_at = self._time.real(sequence.first_token_at)
+            self.figures.inter_token.observe((now - first_at) / (tokens - 1), tokens - 1)
         job.looked_at = now
-        job.ready = job.looked_tokens = max(1, self.engine.produced(job.sequence))
+        job.ready = job.looked_tokens = tokens
         if job.streamed:
             self._streams[job] = None
             job.wake()
