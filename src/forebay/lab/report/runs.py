@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path
 
-from forebay.lab.measure.result import Figures, Generator, Quantiles, Run, RunResult
+from forebay.lab.measure.result import Figures, Generator, Quantiles, RunResult
 from forebay.lab.report import charts, rows
 from forebay.lab.report.numbers import seconds
 from forebay.lab.report.page import Card, Figure, Page, Section, Table, figure, render
+from forebay.lab.report.parts import json_text, origin
 from forebay.lab.report.words import Words
 
 HEALTHY = 0.99
@@ -29,7 +29,7 @@ def run_page(result: RunResult, words: Words) -> Page:
     invalid = health is not None and not health.valid
     return Page(
         title=words("title_run").format(target=result.run.target or words(result.run.source)),
-        subtitle=_origin(result.run, result.duration_s, words),
+        subtitle=origin(result.run, result.duration_s, words),
         alarm=words("not_valid") if invalid else "",
         reasons=health.why_not if health is not None and invalid else (),
         cards=_cards(result, words),
@@ -42,26 +42,6 @@ def run_page(result: RunResult, words: Words) -> Page:
             _what_ran(result, words),
         ),
     )
-
-
-def _origin(run: Run, duration_s: float, words: Words) -> list[str]:
-    machine = run.machine
-    told = [
-        f"{words('seed')} {run.seed}",
-        f"{duration_s:g} s",
-        words(run.source),
-        run.started_at,
-        f"{words('commit')} {run.commit}" if run.commit else "",
-    ]
-    where = [
-        machine.cpu,
-        words("cores").format(count=machine.cores) if machine.cores else "",
-        f"{machine.memory_bytes / 2**30:.0f} GiB" if machine.memory_bytes else "",
-        machine.system,
-        f"Python {machine.python}" if machine.python else "",
-    ]
-    lines = [" · ".join(part for part in line if part) for line in (told, where)]
-    return [line for line in lines if line]
 
 
 def _cards(result: RunResult, words: Words) -> list[Card]:
@@ -226,10 +206,10 @@ def _count_table(name: str, counts: Mapping[str, int], words: Words) -> Table:
 
 def _what_ran(result: RunResult, words: Words) -> Section:
     details = [
-        (words("workload"), _json(result.run.workload)),
-        (words("options"), _json(result.run.options)),
-        (words("versions"), _json(result.run.versions)),
-        (words("engine"), _json(result.engine)),
+        (words("workload"), json_text(result.run.workload)),
+        (words("options"), json_text(result.run.options)),
+        (words("versions"), json_text(result.run.versions)),
+        (words("engine"), json_text(result.engine)),
     ]
     tables = [] if result.generator is None else [_generator_table(result.generator, words)]
     return Section(
@@ -252,7 +232,3 @@ def _generator_table(health: Generator, words: Words) -> Table:
         "valid": words("yes") if health.valid else words("no"),
     }
     return Table((words("generator"), ""), [(words(name), text) for name, text in rest.items()])
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
