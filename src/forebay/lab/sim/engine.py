@@ -167,8 +167,16 @@ class Engine:
         self._progress = None
         return progress
 
+    def look(self, now: float) -> None:
+        """Let ``produced`` and ``statistics`` speak of ``now`` without ending anything.
+
+        What is due by then stays due, and still counts as not over.
+        """
+        if now > self._now:
+            self._now = min(now, self._end)
+
     def produced(self, sequence: Sequence) -> int:
-        """Output tokens written up to the last ``advance`` (or submit, cancel)."""
+        """Output tokens written up to the last ``advance``, ``look``, submit or cancel."""
         if sequence.state is not State.DECODING:
             return sequence.written_tokens
         return sequence.written_tokens + self.decoded_steps() - sequence.joined_step
@@ -194,7 +202,7 @@ class Engine:
         return len(self._waiting)
 
     def statistics(self) -> EngineStatistics:
-        """Figures at the time of the last ``advance`` (or submit, cancel)."""
+        """Figures at the time of the last ``advance``, ``look``, submit or cancel."""
         done = self._steps_done()
         pool = self._pool
         step = self._decoding.step

@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from forebay.kernel.errors import ConfigError
 from forebay.lab.measure.result import DISCONNECTED, HTTP_ERROR, OK, REFUSED, TIMEOUT
-from forebay.lab.sim.engine import Engine, EngineConfig, RequestTooLong
+from forebay.lab.sim.engine import Engine, EngineConfig, EngineStatistics, RequestTooLong
 from forebay.lab.sim.prefixes import block_hashes
 from forebay.lab.sim.sequence import Sequence as EngineSequence
 from forebay.lab.sim.steps import StepModel
@@ -132,6 +132,7 @@ class Job:
 class Router(Protocol):
     """Decides about requests by calling the fleet's ``send``, ``refuse`` and ``wake_at``.
 
+    It may read what a gateway could know: the plan, ``written`` tokens, an engine's ``figures``.
     A request that is neither sent nor refused when a method returns waits with the router, until
     it is sent, refused or LEFT. Every method may decide about any request.
     """
@@ -263,6 +264,18 @@ class Fleet:
         """Have ``woken`` called at this time."""
         entry = (max(at_s, self.now), next(self._alarm_order), None)
         heapq.heappush(self._due, entry)
+
+    def written(self, job: Job) -> int:
+        """Tokens of the answer so far."""
+        if job.replica is None or job.sequence is None:
+            return 0
+        job.replica.engine.look(self.now)
+        return job.replica.engine.produced(job.sequence)
+
+    def figures(self, replica: Replica) -> EngineStatistics:
+        """What the engine would show on its metrics page now."""
+        replica.engine.look(self.now)
+        return replica.engine.statistics()
 
     # --- inside -------------------------------------------------------------------------------
 
