@@ -45,6 +45,7 @@ BENCHMARKS = (
     Benchmark("ingest", "benchmarks/ingest/bulk.py --data {data}"),
     Benchmark("ingest", "benchmarks/ingest/vectors.py --data {data}"),
     Benchmark("serving", "benchmarks/serving/lag.py --data {data}"),
+    Benchmark("avalanche", "benchmarks/avalanche/run.py"),
     Benchmark("simulator", "benchmarks/simulator/serve.py"),
     Benchmark("retrieval", "benchmarks/retrieval/speed.py --data {data} --cache {cache}"),
 )

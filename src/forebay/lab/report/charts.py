@@ -23,11 +23,12 @@ HEIGHT_PX = 240
 STATUS_COLOURS = {
     "good": "#2f9e60",
     "late": "#e0a526",
+    "timeout": "#d64545",
     "refused": "#5b8def",
     "disconnected": "#adb5bd",
 }
-"""What became of a request; the rest share greys and reds that tell them apart."""
-_OTHER_STATUS = ("#d64545", "#8d99ae", "#b65fcf", "#6d4c41", "#ef8f8f", "#495057")
+"""What became of a request; the rest share colours that tell them apart."""
+_OTHER_STATUS = ("#b65fcf", "#8d99ae", "#6d4c41", "#ef8f8f", "#495057")
 
 
 def latency_over_time(rows: Rows, words: Words) -> Chart:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
+import altair as alt
 import jinja2
 import msgspec
 
@@ -88,15 +89,11 @@ def render(page: Page, words: Words) -> str:
     )
 
 
-def svg(chart: Chart, *, width_px: int, height_px: int | None = None) -> str:
+def svg(chart: Chart | alt.HConcatChart) -> str:
     """One chart as SVG on white, for documents; the machine's fonts only measure its texts."""
     import vl_convert
 
-    spec = chart.to_dict()
-    spec["width"] = width_px
-    if height_px is not None:
-        spec["height"] = height_px
-    spec["config"] = configuration("light", "#ffffff")
+    spec = {**chart.to_dict(), "config": configuration("light", "#ffffff")}
     return vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
 
 
