@@ -47,6 +47,8 @@ BENCHMARKS = (
     Benchmark("serving", "benchmarks/serving/lag.py --data {data}"),
     Benchmark("avalanche", "benchmarks/avalanche/run.py"),
     Benchmark("simulator", "benchmarks/simulator/serve.py"),
+    Benchmark("simulator", "benchmarks/simulator/speed.py --data {data}"),
+    Benchmark("simulator", "benchmarks/simulator/speed.py --memory 2000000"),
     Benchmark("retrieval", "benchmarks/retrieval/speed.py --data {data} --cache {cache}"),
 )
 

@@ -76,5 +76,5 @@ def overloaded(gated: bool) -> RunResult:
 def test_the_gate_keeps_goodput_up_where_sending_everything_on_loses_it() -> None:
     direct, gated = overloaded(False), overloaded(True)
     assert gated.total.statuses["refused"] > 1000
-    assert gated.total.goodput_per_s > 2 * direct.total.goodput_per_s
+    assert direct.total.goodput_per_s < 1.0 < 10.0 < gated.total.goodput_per_s
     assert math.isfinite(gated.total.total.p99_s)
