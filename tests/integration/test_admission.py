@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -42,7 +43,7 @@ rest_s = 30.0
 name = "shop"
 knowledge = "*"
 plan = {{ tokens_per_minute = 60000, burst_tokens = {burst} }}
-keys = [{{ hash = "{hash}", admin = true }}]
+keys = [{{ hash = "{hash}", admin = true, operator = true }}]
 [knowledge.kb]
 paths = ["docs"]
 """
@@ -165,3 +166,23 @@ async def test_one_hung_engine_of_three_is_found_and_left_alone(open_system: Ope
         assert (await system.ask_about(number)).status_code == 200
     assert asyncio.get_running_loop().time() - started < 3
     assert len(hung.requests) == seen
+
+
+async def test_quotas_change_at_run_time_and_survive_a_restart(open_system: Open) -> None:
+    system = await open_system()
+    assert (await system.ask()).status_code == 200
+    change = {"rules": [{"dimension": "tenant", "name": "shop", "deny": True}]}
+    answer = await system.client.put("/v1/admission", json=change)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["overrides"]["rules"] == answer.json()["rules"]
+    assert (await system.ask()).status_code == 403
+    system.server.process.send_signal(signal.SIGTERM)
+    await asyncio.to_thread(system.server.process.wait, 30)
+    await asyncio.to_thread(system.server.restart)
+    assert (await system.ask()).status_code == 403
+    wrong: object
+    for wrong in ({"windows": [{"start": "9", "end": "10:00", "factor": 1}]}, {"load": 1}, []):
+        answer = await system.client.put("/v1/admission", json=wrong)
+        assert answer.status_code == 400, answer.text
+    assert (await system.client.delete("/v1/admission")).status_code == 200
+    assert (await system.ask()).status_code == 200

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
+from forebay.app.overriding import Overriding
+from forebay.app.scale_out import ScaleOutHook
 from forebay.app.settings import Settings
 from forebay.kernel.clock import Clock, WallClock
 from forebay.kernel.errors import ConfigError
@@ -16,6 +19,7 @@ from forebay.policy.shed import ShedSettings
 
 UNBOUNDED_TOKENS = 2**31 - 1
 TICK_S = 0.05
+FOLLOW_S = 1.0
 # What answers inside this process is done in milliseconds: delays are judged on that scale.
 _LOCAL = GateSettings(
     limit=LimitSettings(initial=16, most=256),
@@ -24,28 +28,41 @@ _LOCAL = GateSettings(
 
 
 @asynccontextmanager
-async def open_admission(settings: Settings, clock: Clock) -> AsyncIterator[Admission]:
-    """Admission in front of the configured pools, looked after while the block runs."""
+async def open_admission(
+    settings: Settings, clock: Clock, folder: Path
+) -> AsyncIterator[tuple[Admission, Overriding]]:
+    """Admission in front of the configured pools, looked after while the block runs.
+
+    Quotas changed at run time are kept in ``folder``.
+    """
     _check_tenants(settings)
     rules, gates = {}, {}
     for rule, replicas, gate in pools_of(settings):
         rules[rule.name] = rule
         gates[rule.name] = PoolGate(gate, replicas)
     desk = Desk(settings.admission, tuple(rules.values()), gates, clock, WallClock())
-    admission = Admission(desk)
     async with asyncio.TaskGroup() as group:
-        looking = group.create_task(_look(admission))
+        hook = ScaleOutHook(settings.admission.scale_out, clock)
+        admission = Admission(desk, hook.told)
+        quotas = Overriding(folder, admission, settings.admission)
+        quotas.look()
+        tasks = [
+            group.create_task(_every(TICK_S, admission.tick)),
+            group.create_task(_every(FOLLOW_S, quotas.look)),
+            group.create_task(hook.run()),
+        ]
         try:
-            yield admission
+            yield admission, quotas
         finally:
-            looking.cancel()
+            for task in tasks:
+                task.cancel()
 
 
-async def _look(admission: Admission) -> None:
-    """Time passes for replicas at rest and hung ones, also when nobody comes or goes."""
+async def _every(seconds: float, look: Callable[[], None]) -> None:
+    """Time passes also when nobody comes or goes."""
     while True:
-        await asyncio.sleep(TICK_S)
-        admission.tick()
+        await asyncio.sleep(seconds)
+        look()
 
 
 def pools_of(settings: Settings) -> list[tuple[PoolRule, tuple[str, ...], GateSettings]]:

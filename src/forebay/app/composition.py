@@ -16,6 +16,7 @@ import uvloop
 from forebay import __version__
 from forebay.app.admitting import open_admission
 from forebay.app.latency import wake_promptly
+from forebay.app.overriding import Overriding
 from forebay.app.remote import RemoteWriting
 from forebay.app.runtime import Process, open_process, store_folder
 from forebay.app.settings import Settings
@@ -49,6 +50,11 @@ class Answerer(msgspec.Struct, frozen=True):
     process: Process
     answering: AnswerPipeline
     admission: Admission
+    quotas: Overriding
+
+    def reload(self, settings: Settings) -> None:
+        """Take over the part of the settings that needs no restart, keys apart."""
+        self.quotas.configure(settings.admission)
 
     def kb_names(self) -> tuple[str, ...]:
         """Knowledge bases that can be asked."""
@@ -89,7 +95,9 @@ async def open_answerer(process: Process) -> AsyncIterator[Answerer]:
         generator = await stack.enter_async_context(
             open_generator(settings.generation, counter=counter)
         )
-        admission = await stack.enter_async_context(open_admission(settings, reading.clock))
+        admission, quotas = await stack.enter_async_context(
+            open_admission(settings, reading.clock, store_folder(settings))
+        )
         parts = AnswerParts(
             retriever=HybridRetriever(
                 reading.indexes.get,
@@ -103,7 +111,7 @@ async def open_answerer(process: Process) -> AsyncIterator[Answerer]:
             admission=admission,
             count=partial(_count, counter),
         )
-        yield Answerer(process, AnswerPipeline(parts), admission)
+        yield Answerer(process, AnswerPipeline(parts), admission, quotas)
 
 
 @asynccontextmanager
@@ -157,6 +165,7 @@ def _parts(
         begin_trace=telemetry.begin_trace,
         clock=reading.clock,
         settings=_server_settings(settings),
+        quotas=answerer.quotas,
         embedder=embedder,
         reranker=None if embedder is None else SimilarityReranker(embedder, _similarity(settings)),
         readiness=readiness,

@@ -206,6 +206,7 @@ def _reload_on_hangup(run: _Run, service: Service, workers: WorkerSet) -> Iterat
         try:
             settings, _ = load_settings(run.config, run.flags)
             service.app.identity.replace(build_table(settings.tenants))
+            service.answerer.reload(settings)
             workers.reload(msgspec.json.encode(settings))
         except ConfigError as error:
             log.error("nothing was reloaded: %s", error.message)

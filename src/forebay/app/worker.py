@@ -53,6 +53,7 @@ async def _follow_parent(server: Server, service: Service) -> None:
         try:
             settings = msgspec.json.decode(line, type=Settings)
             service.app.identity.replace(build_table(settings.tenants))
+            service.answerer.reload(settings)
         except (msgspec.MsgspecError, ForebayError) as error:
             log.error("nothing was reloaded: %s", error)
     log.info("the parent process is gone; draining")

@@ -250,6 +250,8 @@ class GatewayApp:
         principal = self.parts.identity.authenticate(x.headers)
         if spec.access in ("change", "figures") and not (principal.admin or table.keyless):
             raise PermissionDenied("this needs an admin key.", code="admin_key_needed")
+        if spec.access == "operate" and not (principal.operator or table.keyless):
+            raise PermissionDenied("this needs an operator's key.", code="operator_key_needed")
         return principal
 
     def _allowed_s(self, x: Exchange, spec: RouteSpec) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forebay.gateway.admission import AdmissionBody, AdmissionRoutes, QuotaKeeper
 from forebay.gateway.app import GatewayApp
 from forebay.gateway.chat import ChatRoute
 from forebay.gateway.dify import RetrievalRoute, dify_error
@@ -19,6 +20,7 @@ from forebay.gateway.routes import RouteSpec, RouteTable
 from forebay.gateway.search import SearchRoute
 from forebay.gateway.uploads import PARAMETERS
 from forebay.gateway.vectors import EmbeddingsRoute
+from forebay.policy.admission import AdmissionOverrides
 from forebay.wire.chat import ChatCompletion, ChatRequest
 from forebay.wire.dify import RetrievalAnswer, RetrievalRequest
 from forebay.wire.embeddings import EmbeddingsAnswer, EmbeddingsRequest
@@ -60,6 +62,7 @@ def build_app(parts: GatewayParts) -> GatewayApp:
         *_models(directory),
         *_knowledge(knowledge),
         *_changes(knowledge),
+        *(_quotas(parts.quotas) if parts.quotas is not None else ()),
         *_health(HealthRoutes(parts, drain)),
     )
     specs = (*specs, _openapi(specs, parts.version))
@@ -233,6 +236,40 @@ def _models(directory: KbDirectory) -> tuple[RouteSpec, ...]:
             handler=models.one,
             reply=ModelCard,
             errors=(404,),
+        ),
+    )
+
+
+def _quotas(keeper: QuotaKeeper) -> tuple[RouteSpec, ...]:
+    routes = AdmissionRoutes(keeper)
+    return (
+        RouteSpec(
+            method="GET",
+            path="/v1/admission",
+            name="admission",
+            summary="Quotas in force.",
+            handler=routes.show,
+            access="operate",
+            reply=AdmissionBody,
+        ),
+        RouteSpec(
+            method="PUT",
+            path="/v1/admission",
+            name="put_admission",
+            summary="Change quotas until they are taken back; restarts do not.",
+            handler=routes.change,
+            access="operate",
+            body=AdmissionOverrides,
+            reply=AdmissionBody,
+        ),
+        RouteSpec(
+            method="DELETE",
+            path="/v1/admission",
+            name="delete_admission",
+            summary="Take back what was changed; the configuration holds again.",
+            handler=routes.reset,
+            access="operate",
+            reply=AdmissionBody,
         ),
     )
 

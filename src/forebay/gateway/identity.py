@@ -201,6 +201,7 @@ def _grant_of(tenant: TenantSettings, key: KeySettings) -> Grant:
         knowledge=None if tenant.knowledge == "*" else frozenset(tenant.knowledge),
         default_kb=default or None,
         admin=key.admin,
+        operator=key.operator,
         priority=_lower(wanted, tenant.plan.priority_ceiling),
         business_line=key.business_line,
         plan=Plan(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from forebay.gateway.admission import QuotaKeeper
 from forebay.gateway.identity import Identity
 from forebay.gateway.settings import ServerSettings
 from forebay.kernel.clock import Clock, WallClock
@@ -42,7 +43,8 @@ def random_id() -> str:
 class GatewayParts(msgspec.Struct, frozen=True):
     """Everything the gateway works with; it builds none of it.
 
-    ``embedder`` None answers /v1/embeddings, ``reranker`` None /v1/rerank, with 404.
+    ``embedder`` None answers /v1/embeddings, ``reranker`` None /v1/rerank, with 404; ``quotas``
+    None leaves /v1/admission out.
     ``count_tokens`` counts an embedding request's tokens off the event loop; without it the
     count is an estimate from characters.
     """
@@ -60,5 +62,6 @@ class GatewayParts(msgspec.Struct, frozen=True):
     wall_clock: Clock = WallClock()
     new_id: Callable[[], str] = random_id
     begin_trace: Callable[[str | None], TraceIds] = begin_trace
+    quotas: QuotaKeeper | None = None
     count_tokens: Callable[[Sequence[str]], int] | None = None
     version: str = "0"

@@ -13,7 +13,7 @@ from forebay.gateway.errors import Failure, MethodNotAllowed, openai_error
 from forebay.gateway.exchange import Exchange
 from forebay.kernel.errors import NotFound
 
-Access = Literal["open", "read", "change", "figures"]
+Access = Literal["open", "read", "change", "figures", "operate"]
 Effort = Literal["answer", "search", "change"]
 Handler = Callable[[Exchange], Awaitable[None]]
 
@@ -30,8 +30,9 @@ class RouteSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One operation.
 
     ``access``: open to all; read needs a key where there are keys; change needs an admin key;
-    figures needs an admin key from afar. ``body`` is the JSON type, or the media types of a raw
-    body. ``errors`` are statuses beyond those that every operation of its access has.
+    figures needs an admin key from afar; operate needs an operator's key. ``body`` is the JSON
+    type, or the media types of a raw body. ``errors`` are statuses beyond those that every
+    operation of its access has.
     """
 
     method: Literal["GET", "POST", "PUT", "DELETE"]

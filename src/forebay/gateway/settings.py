@@ -132,6 +132,9 @@ class KeySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     admin: Annotated[
         bool, msgspec.Meta(description="May change documents and read /metrics from afar.")
     ] = False
+    operator: Annotated[
+        bool, msgspec.Meta(description="May change the quotas of the whole service at run time.")
+    ] = False
     act_for_users: Annotated[
         bool, msgspec.Meta(description="May name x-forebay-user and any group of the tenant.")
     ] = False

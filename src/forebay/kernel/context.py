@@ -69,6 +69,7 @@ class Principal(msgspec.Struct, frozen=True):
     knowledge: frozenset[str] | None = None
     default_kb: str | None = None
     admin: bool = False
+    operator: bool = False
     priority: Priority = "normal"
     business_line: str = ""
     plan: Plan = Plan()

@@ -3,6 +3,7 @@
 from forebay.policy.admission.admission import Admission, Permit
 from forebay.policy.admission.claims import Claimant, ClaimBook
 from forebay.policy.admission.desk import Ask, Desk, Entry
+from forebay.policy.admission.overrides import AdmissionOverrides
 from forebay.policy.admission.routing import PoolRule, PoolRules
 from forebay.policy.admission.settings import (
     AccessRule,
@@ -14,6 +15,7 @@ from forebay.policy.admission.settings import (
 __all__ = [
     "AccessRule",
     "Admission",
+    "AdmissionOverrides",
     "AdmissionSettings",
     "Ask",
     "ClaimBook",

@@ -60,6 +60,29 @@ class PoolAdmission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = ()
 
 
+class ScaleOutSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whom to call when a pool's tail becomes severe."""
+
+    command: Annotated[
+        tuple[str, ...],
+        Meta(description="Program and arguments; the event comes as JSON on standard input."),
+    ] = ()
+    webhook: Annotated[
+        str, Meta(description="Address that gets the event as a JSON POST; empty: none.")
+    ] = ""
+    timeout_s: Annotated[float, Meta(description="Longest run of either.", gt=0.0)] = 10.0
+    pause_s: Annotated[
+        float, Meta(description="Seconds between two calls for one pool.", ge=0.0)
+    ] = 60.0
+
+    def __post_init__(self) -> None:
+        if self.webhook and not self.webhook.startswith(("http://", "https://")):
+            raise ConfigError(
+                "admission.scale_out.webhook must begin with http:// or https://.",
+                param="admission.scale_out.webhook",
+            )
+
+
 class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Token quotas and what a request is held to cost."""
 
@@ -85,6 +108,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             description="By the name of an engine pool, or extractive or llama for those backends."
         ),
     ] = {}
+    scale_out: ScaleOutSettings = ScaleOutSettings()
     estimate: EstimateSettings = EstimateSettings()
     passage_tokens: Annotated[
         int, Meta(description="Planned tokens of one passage in the prompt.", ge=1)

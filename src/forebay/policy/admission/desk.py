@@ -1,0 +1,289 @@
+"""The desk: what admission decides, without waiting for anything.
+
+Reserve, find a pool, arrive at its gate, move, leave: plain functions of numbers and time. The
+server waits around them (``admission``); the simulator calls them on its virtual clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from forebay.kernel.clock import Clock
+from forebay.kernel.context import Priority, RateState
+from forebay.kernel.errors import InvalidRequest, Overloaded, RateLimited
+from forebay.policy.admission.claims import Claimant, ClaimBook
+from forebay.policy.admission.routing import PoolRule, PoolRules
+from forebay.policy.admission.settings import AdmissionSettings
+from forebay.policy.cost import COST_PROFILES, CostWeights
+from forebay.policy.estimate import OutputEstimates
+from forebay.policy.gate import PoolGate, Ticket
+from forebay.policy.quota import Claim, QuotaLedger, Refusal, Reservation
+
+_SENTENCES = {
+    "queue_full": "Too many requests are waiting; try again later.",
+    "queue_delay": "Requests wait too long at present; try again later.",
+    "deadline": "The request cannot be finished before its deadline at the present load.",
+    "low_priority": "Requests of low priority are held back while the load is high.",
+    "long_held": "Long requests are held back while the load is high; try again later.",
+}
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """What a request wants, as far as it is known before retrieval.
+
+    ``input_tokens`` counts the conversation; ``passages`` are planned. ``cap`` is the output the
+    client allows, None when it said nothing.
+    """
+
+    who: Claimant
+    route: str
+    priority: Priority
+    deadline_at: float
+    input_tokens: int
+    passages: int = 0
+    cap: int | None = None
+    session: str = ""
+    weight: float = 1.0
+
+
+class Entry:
+    """What an admitted request holds; left exactly once."""
+
+    __slots__ = (
+        "ask",
+        "cap",
+        "clamped",
+        "completion_tokens",
+        "gate",
+        "pool",
+        "prompt_tokens",
+        "rate",
+        "reservation",
+        "ticket",
+        "weights",
+    )
+
+    def __init__(self, ask: Ask, ticket: Ticket, weights: CostWeights, cap: int) -> None:
+        self.ask = ask
+        self.ticket = ticket
+        self.weights = weights
+        self.cap = cap  # output tokens it may write
+        self.clamped = cap < (ask.cap or cap)
+        self.pool = ""
+        self.gate: PoolGate | None = None
+        self.rate: RateState | None = None
+        self.reservation: Reservation | None = None
+        self.prompt_tokens = 0
+        self.completion_tokens = 0
+
+
+class Desk:
+    """Decides; ``gates`` are the pools by name, ``rules`` say who goes where.
+
+    After every call the caller carries out what ``gate.sent()`` and ``gate.refused()`` say.
+    """
+
+    def __init__(
+        self,
+        settings: AdmissionSettings,
+        rules: Sequence[PoolRule],
+        gates: Mapping[str, PoolGate],
+        clock: Clock,
+        wall_clock: Clock,
+    ) -> None:
+        self.gates = gates
+        self.clock = clock
+        self.ledger = QuotaLedger(settings.max_buckets)
+        self.estimates = OutputEstimates(settings.estimate)
+        self._wall_clock = wall_clock
+        self._rules = PoolRules(rules)
+        self._settings = settings
+        self._book = ClaimBook(settings)
+        self._in_work: dict[str, int] = {}
+
+    def replace(self, settings: AdmissionSettings) -> None:
+        """Other settings from now on; what was used stays used."""
+        self._settings = settings
+        self._book = ClaimBook(settings)
+
+    def charge(self, who: Claimant, route: str, tokens: int) -> None:
+        """Charge a request that needs no engine; raises like ``reserve`` for quotas."""
+        claims = self._book.claims(who, self._wall_clock.now())
+        if not claims:
+            return
+        profile = self._settings.route_profiles.get(route, self._settings.profile)
+        got = self.ledger.reserve(claims, COST_PROFILES[profile].cost(tokens, 0), self.clock.now())
+        if isinstance(got, Refusal):
+            raise _refusal(got)
+
+    def reserve(self, ask: Ask) -> Entry:
+        """Charge the quotas for a planned request.
+
+        ``RateLimited`` when one is used up (429), ``InvalidRequest`` when one could never pay,
+        ``ContextTooLong`` when no pool takes the input.
+        """
+        tenant = ask.who.tenant
+        in_work = self._in_work.get(tenant, 0)
+        if ask.who.max_in_flight is not None and in_work >= ask.who.max_in_flight:
+            raise RateLimited(
+                f"This tenant has {in_work} requests in work already, all its plan allows.",
+                retry_after_s=1.0,
+            )
+        planned = self._planned(ask)
+        rule = self._rules.choose(tenant, planned, ask.cap)[0]
+        profile = self._settings.route_profiles.get(ask.route, self._settings.profile)
+        weights = COST_PROFILES[profile]
+        claims = self._book.claims(ask.who, self._wall_clock.now())
+        cap = min(
+            ask.cap or rule.max_output_tokens,
+            rule.max_output_tokens,
+            self._payable(claims, weights, planned),
+        )
+        output = self.estimates.estimate(_kind(ask), cap)
+        ticket = Ticket(
+            cost=weights.cost(planned, output),
+            deadline_at=ask.deadline_at,
+            tenant=tenant,
+            priority=ask.priority,
+            session=ask.session,
+        )
+        ticket.input_tokens, ticket.output_tokens, ticket.weight = planned, output, ask.weight
+        entry = Entry(ask, ticket, weights, cap)
+        if claims:
+            now = self.clock.now()
+            got = self.ledger.reserve(claims, ticket.cost, now)
+            if isinstance(got, Refusal):
+                raise _refusal(got)
+            entry.reservation = got
+            entry.rate = _rate(got, now)
+        self._in_work[tenant] = in_work + 1
+        return entry
+
+    def enter(self, entry: Entry) -> PoolGate:
+        """Arrive at the gate of a pool; the ticket is sent, waits or is refused then."""
+        ticket, now = entry.ticket, self.clock.now()
+        choices = self._rules.choose(entry.ask.who.tenant, ticket.input_tokens, entry.ask.cap)
+        rule = choices[0]
+        if len(choices) > 1 and not self.gates[rule.name].has_room(ticket, now):
+            # Spill only into room that is free: two lines are never better than one.
+            spill = (one for one in choices[1:] if self.gates[one.name].has_room(ticket, now))
+            rule = next(spill, rule)
+        gate = self.gates[rule.name]
+        entry.pool, entry.gate = rule.name, gate
+        entry.cap = min(entry.cap, rule.max_output_tokens)
+        gate.arrive(ticket, now)
+        return gate
+
+    def built(self, entry: Entry, prompt_tokens: int) -> PoolGate | None:
+        """Correct the reservation; a gate it had to go to because its pool takes no such prompt.
+
+        The gate it left is then to be looked after, too.
+        """
+        ticket = entry.ticket
+        ticket.input_tokens = prompt_tokens
+        if entry.reservation is not None:
+            cost = entry.weights.cost(prompt_tokens, ticket.output_tokens)
+            entry.reservation.correct(cost, self.clock.now())
+        if prompt_tokens <= self._rules.by_name[entry.pool].max_input_tokens:
+            return None
+        assert entry.gate is not None
+        entry.gate.finish(ticket, self.clock.now(), ok=None, used=0.0)
+        return self.enter(entry)
+
+    def leave(self, entry: Entry, ok: bool | None) -> None:
+        """It is over: whole (True), failed (False), left by its client or refused (None).
+
+        Pays for ``prompt_tokens`` and ``completion_tokens`` of the entry, as the engine began.
+        """
+        now, tenant, ask = self.clock.now(), entry.ask.who.tenant, entry.ask
+        if self._in_work[tenant] > 1:
+            self._in_work[tenant] -= 1
+        else:
+            del self._in_work[tenant]
+        used = 0.0
+        if entry.prompt_tokens:
+            used = entry.weights.cost(entry.prompt_tokens, entry.completion_tokens)
+            if ok:
+                self.estimates.settled(_kind(ask), entry.completion_tokens)
+        if entry.reservation is not None:
+            entry.reservation.settle(used, now)
+        if entry.gate is not None:
+            entry.ticket.output_tokens = entry.completion_tokens
+            entry.gate.finish(entry.ticket, now, ok=ok, used=used)
+
+    def statistics(self) -> dict[str, dict[str, float]]:
+        """Figures of every gate, and of the quotas under ``quota``."""
+        found = {name: gate.statistics() for name, gate in self.gates.items()}
+        quota: dict[str, float] = {**self.ledger.statistics(), **self.estimates.statistics()}
+        return {**found, "quota": quota}
+
+    def _payable(self, claims: Sequence[Claim], weights: CostWeights, planned: int) -> int:
+        """Most output tokens the quotas could ever pay for."""
+        if not claims:
+            return 2**31 - 1
+        burst = self.ledger.most(claims)
+        most = weights.output_within(burst, planned)
+        if most < 1:
+            raise InvalidRequest(
+                f"The request needs about {weights.cost(planned, 1):.0f} tokens, more than the "
+                f"{burst:.0f} its quota ever holds; shorten it.",
+                param="messages",
+                code="quota_too_small",
+            )
+        return most
+
+    def _planned(self, ask: Ask) -> int:
+        settings = self._settings
+        if not ask.passages:
+            return ask.input_tokens
+        return ask.input_tokens + settings.prompt_tokens + ask.passages * settings.passage_tokens
+
+
+def _rate(reservation: Reservation, now: float) -> RateState:
+    """The tightest of the buckets that were charged."""
+    bucket = min(reservation.buckets, key=lambda one: one.level(now))
+    limit, left = bucket.limit, bucket.level(now)
+    return RateState(
+        limit_tokens=int(limit.burst),
+        remaining_tokens=max(0, int(left)),
+        reset_s=(limit.burst - left) / limit.rate_per_s,
+    )
+
+
+def _kind(ask: Ask) -> str:
+    return f"{ask.who.tenant}/{ask.route}"
+
+
+def _refusal(refusal: Refusal) -> RateLimited | InvalidRequest:
+    if refusal.never:
+        return InvalidRequest(
+            "The request needs more tokens than its quota ever holds; shorten it.",
+            param="messages",
+            code="quota_too_small",
+        )
+    whose = "the service" if refusal.dimension == "all" else f"this {_WORDS[refusal.dimension]}"
+    wait_s = math.ceil(refusal.retry_after_s)
+    return RateLimited(
+        f"The token quota of {whose} is used up; try again in {wait_s} s.",
+        retry_after_s=refusal.retry_after_s,
+    )
+
+
+_WORDS = {
+    "key": "API key",
+    "user": "user",
+    "tenant": "tenant",
+    "line": "business line",
+    "ip": "address",
+}
+
+
+def overloaded(ticket: Ticket) -> Overloaded:
+    return Overloaded(
+        _SENTENCES[ticket.reason],
+        retry_after_s=ticket.retry_after_s,
+        code=f"overloaded_{ticket.reason}",
+    )
