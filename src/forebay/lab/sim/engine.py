@@ -107,7 +107,8 @@ class Engine:
         check_fits(self.config, sequence)
         if now >= self._end:
             self._pass(now)
-        self._now = now
+        if now > self._now:
+            self._now = now
         self._order += 1
         sequence.order = self._order
         sequence.arrived_at = now
@@ -129,7 +130,8 @@ class Engine:
         """Forget a sequence and free its blocks at once; nothing when it has already ended."""
         if now >= self._end:
             self._pass(now)
-        self._now = now
+        if now > self._now:
+            self._now = now
         state = sequence.state
         if state is State.WAITING:
             was_head = self._waiting.head() is sequence
@@ -160,7 +162,8 @@ class Engine:
         """Move to ``now`` (never backwards) and tell what happened up to and including it."""
         if now >= self._end:
             self._pass(now)
-        self._now = now
+        if now > self._now:
+            self._now = now
         progress = self._progress
         if progress is None:
             return Progress()

@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.lab.sim.engine import Engine, EngineConfig, RequestTooLong, Sequence, State
+from forebay.lab.sim.profiles import find_profile
+from forebay.lab.sim.slots import SlotLevel, SlotRates, SlotSteps
 from forebay.lab.sim.steps import StepModel
 from forebay.testing.steps import LinearSteps
 from tests.unit.lab.sim.reference import Job, ReferenceEngine
@@ -194,10 +196,26 @@ def test_equals_the_reference_exactly(config: EngineConfig, plan: list[Action]) 
     pair.check_end()
 
 
-@settings(max_examples=100, deadline=None)
-@given(configs, plans)
-def test_equals_the_reference_within_rounding(config: EngineConfig, plan: list[Action]) -> None:
-    pair = Pair(config, odd_steps(), exact=False)
+def slots() -> SlotSteps:
+    """A measured engine that gains little from batching."""
+    levels = tuple(
+        SlotLevel(in_flight=count, decode_s=0.007 * count**0.9, context_token_s=2.1e-6 * count)
+        for count in (1, 2, 4)
+    )
+    return SlotSteps(
+        SlotRates(levels=levels, prefill_s=0.003, prefill_token_s=5e-4, prefill_pair_s=1e-8)
+    )
+
+
+models = st.sampled_from([odd_steps(), find_profile("l4/8b").step_model(), slots()])
+
+
+@settings(max_examples=150, deadline=None)
+@given(configs, plans, models)
+def test_equals_the_reference_within_rounding(
+    config: EngineConfig, plan: list[Action], model: StepModel
+) -> None:
+    pair = Pair(config, model, exact=False)
     now = 0.0
     for action in plan:
         now += action.gap * 0.000737 + 1e-5
