@@ -322,6 +322,8 @@ class Fleet:
         job.status = status
         job.ended_at = now
         self.live -= 1
+        if job.sequence is not None:
+            job.sequence.tag = None  # no cycle is left for the collector
         self._ended(job)
 
 
