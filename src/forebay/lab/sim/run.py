@@ -21,10 +21,12 @@ from forebay.lab.measure.result import Run, RunResult
 from forebay.lab.sim.fleet import Fleet, Job, Pool, PoolConfig, Router
 from forebay.lab.sim.routers import find_router
 from forebay.lab.sim.steps import StepModel
+from forebay.lab.workload.arrivals import ConstantArrivals, GammaArrivals, PoissonArrivals
 from forebay.lab.workload.plan import ClosedLoop, Workload
 from forebay.lab.workload.request import PlannedRequest
 from forebay.lab.workload.sessions import Sessions
 
+_ENDLESS = (ConstantArrivals, PoissonArrivals, GammaArrivals, ClosedLoop)
 FleetMaker = Callable[[Callable[[Job], None]], Fleet]
 _SPREAD_S = 1.0
 """The first questions of a closed loop's users, as in the bench."""
@@ -59,6 +61,7 @@ def simulate(
         made = [Pool(config, steps) for config, steps in pools]
         return Fleet(made, make, ended, leaves=leaves)
 
+    _refuse_endless(workload)
     recorder = Recorder(options.recorder)
     drive = VirtualDrive(fleet, recorder)
     requests = workload.requests(options.seed)
@@ -66,11 +69,19 @@ def simulate(
     if loop is None:
         drive.open_loop(requests)
     else:
-        if loop.duration_s is None and loop.count is None:
-            raise ConfigError("this closed loop has no end; give it a duration_s or a count")
         drive.closed_loop(requests, loop, loop.thinking_s(options.seed, workload.folder))
     result = recorder.result(run, duration_s=workload.duration_s)
     return msgspec.structs.replace(result, engine=fleet_figures(drive.fleet))
+
+
+def _refuse_endless(workload: Workload) -> None:
+    """In virtual time nobody is there to stop it."""
+    bounds = workload.spec.arrivals or workload.spec.closed_loop
+    if bounds is None or bounds.duration_s is not None or bounds.count is not None:
+        return
+    again = getattr(bounds, "repeat", False) or getattr(bounds, "loop", False)
+    if again or isinstance(bounds, _ENDLESS):
+        raise ConfigError("this workload has no end; give it a duration_s or a count")
 
 
 class VirtualDrive:

@@ -15,7 +15,7 @@ from forebay.lab.sim.engine import EngineConfig
 from forebay.lab.sim.fleet import Event, Fleet, Job, Pool, PoolConfig
 from forebay.lab.sim.routers import find_router
 from forebay.lab.sim.run import VirtualDrive, VirtualOptions, simulate
-from forebay.lab.workload.arrivals import ConstantArrivals, PoissonArrivals
+from forebay.lab.workload.arrivals import ConstantArrivals, PoissonArrivals, Step, StepArrivals
 from forebay.lab.workload.distributions import LogNormal
 from forebay.lab.workload.kinds import Conversation, Documents, Kind
 from forebay.lab.workload.plan import ClosedLoop, Workload, WorkloadSpec
@@ -145,9 +145,24 @@ def test_a_closed_loop_ends_with_its_count() -> None:
     assert simulate(workload(closed_loop=loop), pools(), RUN).total.ok == 42
 
 
-def test_a_closed_loop_without_end_is_refused() -> None:
-    with pytest.raises(ConfigError, match="end"):
-        simulate(workload(closed_loop=ClosedLoop(users=1)), pools(), RUN)
+@pytest.mark.parametrize(
+    "endless",
+    [
+        {"closed_loop": ClosedLoop(users=1)},
+        {"arrivals": PoissonArrivals(rate=1.0)},
+        {"arrivals": StepArrivals(steps=(Step(rate=1.0, duration_s=1.0),), repeat=True)},
+    ],
+)
+def test_a_workload_without_end_is_refused(endless: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="no end; give it a duration_s or a count"):
+        simulate(workload(**endless), pools(), RUN)
+
+
+def test_a_trace_over_and_over_needs_an_end(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.0,374,44\n")
+    with pytest.raises(ConfigError, match="no end"):
+        simulate(workload(arrivals=TraceArrivals(file=str(trace), loop=True)), pools(), RUN)
 
 
 def test_a_turn_waits_for_the_answer_before() -> None:
