@@ -64,8 +64,9 @@ class Server(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._pending += data
         while (end := self._pending.find(b"\r\n\r\n")) >= 0:
-            at = self._pending.find(b"content-length: ")
-            length = int(self._pending[at + 16 : self._pending.find(b"\r\n", at)])
+            head = self._pending[:end].lower() + b"\r\n"
+            at = head.find(b"content-length: ")
+            length = int(head[at + 16 : head.find(b"\r\n", at)])
             if len(self._pending) < end + 4 + length:
                 return
             self._pending = self._pending[end + 4 + length :]
