@@ -43,6 +43,7 @@ class Engine:
 
     __slots__ = (
         "_block",
+        "_busy_s",
         "_by_priority",
         "_cancelled",
         "_chunks",
@@ -65,6 +66,7 @@ class Engine:
         "_start_context",
         "_start_decoding",
         "_steps",
+        "_steps_over",
         "_waiting",
         "_watermark_blocks",
         "config",
@@ -101,6 +103,8 @@ class Engine:
         self._generated = 0
         self._prefix_hits = 0
         self._prefix_queries = 0
+        self._steps_over = 0
+        self._busy_s = 0.0
 
     def submit(self, sequence: Sequence, now: float) -> None:
         """Queue a new sequence; RequestTooLong when it can never fit."""
@@ -226,6 +230,8 @@ class Engine:
             generation_tokens=self._generated + self._start_decoding * done,
             prefix_query_tokens=self._prefix_queries,
             prefix_hit_tokens=self._prefix_hits,
+            steps=self._steps_over + done,
+            busy_s=self._busy_s + (max(0.0, self._now - self._start) if self._steps else 0.0),
         )
 
     # --- time ---------------------------------------------------------------------------------
@@ -270,6 +276,8 @@ class Engine:
         if self._pool.free < 0:
             self._pool.settle()
         self._generated += self._start_decoding * self._steps
+        self._steps_over += self._steps
+        self._busy_s += at - self._start
         self._steps = 0
         self._end = _NEVER
         for sequence in self._decoding.due():

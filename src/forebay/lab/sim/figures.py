@@ -40,6 +40,9 @@ class EngineStatistics(msgspec.Struct, frozen=True):
     generation_tokens: int
     prefix_query_tokens: int
     prefix_hit_tokens: int
+    steps: int
+    busy_s: float
+    """Seconds in which a step was under way."""
 
     @property
     def kv_use(self) -> float:

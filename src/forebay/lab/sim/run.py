@@ -211,21 +211,26 @@ def _finished(job: Job) -> Finished:
 
 
 def fleet_figures(fleet: Fleet) -> dict[str, Any]:
-    """What the engines counted, by pool."""
-    return {pool.config.name: _pool_figures(pool) for pool in fleet.pools}
+    """What the engines counted, by pool; shares are 0 to 1."""
+    return {pool.config.name: _pool_figures(fleet, pool) for pool in fleet.pools}
 
 
-def _pool_figures(pool: Pool) -> dict[str, Any]:
-    seen = [replica.engine.statistics() for replica in pool.replicas]
-    queries = sum(one.prefix_query_tokens for one in seen)
-    hits = sum(one.prefix_hit_tokens for one in seen)
+def _pool_figures(fleet: Fleet, pool: Pool) -> dict[str, Any]:
+    seen = [fleet.figures(replica) for replica in pool.replicas]
+
+    def total(name: str) -> Any:
+        return sum(getattr(one, name) for one in seen)
+
+    queries, steps, elapsed_s = total("prefix_query_tokens"), total("steps"), fleet.now * len(seen)
     return {
         "replicas": len(seen),
-        "kv_blocks": sum(one.blocks_total for one in seen),
-        "finished": sum(one.finished for one in seen),
-        "cancelled": sum(one.cancelled for one in seen),
-        "preemptions": sum(one.preemptions for one in seen),
-        "prompt_tokens": sum(one.prompt_tokens for one in seen),
-        "generation_tokens": sum(one.generation_tokens for one in seen),
-        "prefix_hit_share": hits / queries if queries else 0.0,
+        "kv_blocks": total("blocks_total"),
+        "finished": total("finished"),
+        "cancelled": total("cancelled"),
+        "preemptions": total("preemptions"),
+        "prompt_tokens": total("prompt_tokens"),
+        "generation_tokens": total("generation_tokens"),
+        "prefix_hit_share": total("prefix_hit_tokens") / queries if queries else 0.0,
+        "busy_share": total("busy_s") / elapsed_s if elapsed_s else 0.0,
+        "tokens_a_step": total("generation_tokens") / steps if steps else 0.0,
     }

@@ -60,6 +60,9 @@ class ReferenceEngine:
         self.decoders: list[Job] = []
         self.end: float | None = None
         self.order = 0
+        self.steps = 0
+        self.begun_at = 0.0
+        self.busy = 0.0
         self.log: list[tuple[float, str, int]] = []
 
     # --- blocks
@@ -154,6 +157,7 @@ class ReferenceEngine:
             budget -= tokens
             self.chunks.append((job, tokens))
         if self.decoders or self.chunks:
+            self.begun_at = at
             self.end = at + self.model.step_seconds(
                 len(self.decoders),
                 sum(job.computed for job in self.decoders),
@@ -214,7 +218,12 @@ class ReferenceEngine:
         victim.preemptions += 1
         self.waiting.insert(0, victim)
 
+    def busy_s(self, now: float) -> float:
+        return self.busy + (now - self.begun_at if self.end is not None else 0.0)
+
     def finish_step(self, at: float) -> None:
+        self.steps += 1
+        self.busy += at - self.begun_at
         for job in [job for job in self.decoders if job.state == "running"]:
             job.computed += 1
             self.write(job, at)

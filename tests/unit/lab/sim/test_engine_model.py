@@ -92,6 +92,7 @@ class Pair:
         self.reference = ReferenceEngine(config, model)
         self.block = config.block_tokens
         self.exact = exact
+        self.now = 0.0
         self.pairs: list[tuple[Sequence, Job]] = []
         self.log: list[tuple[float, str, int]] = []
 
@@ -130,6 +131,7 @@ class Pair:
             self.look(at if self.exact else at + 1e-6)
 
     def look(self, now: float) -> None:
+        self.now = now
         self.reference.move(now)
         progress = self.engine.advance(now)
         for sequence in progress.first_tokens:
@@ -168,6 +170,8 @@ class Pair:
         assert figures.blocks_free == self.reference.free()
         assert figures.running == len(self.reference.running)
         assert figures.waiting == len(self.reference.waiting)
+        assert figures.steps == self.reference.steps
+        assert figures.busy_s == pytest.approx(self.reference.busy_s(self.now), abs=1e-5)
         assert figures.generation_tokens >= sum(
             self.engine.produced(sequence) for sequence, _ in self.pairs
         )

@@ -48,6 +48,8 @@ def test_every_request_is_counted() -> None:
     assert figures["finished"] == asked
     assert figures["generation_tokens"] == 32 * asked
     assert figures["prompt_tokens"] == 24 * asked
+    assert 0.2 < figures["busy_share"] < 1.0
+    assert 1.0 < figures["tokens_a_step"] < 64.0
 
 
 def test_a_lone_request_takes_what_its_steps_take() -> None:
