@@ -12,8 +12,10 @@ from array import array
 from collections import Counter
 
 import msgspec
+import numpy as np
 
 from forebay.lab.measure.batch import ABSENT, COLUMNS, STATUS_IDS, Batch, Finished
+from forebay.lab.measure.histogram import Ints
 from forebay.lab.measure.result import Generator, Run, RunResult
 from forebay.lab.measure.slices import MAX_KINDS, SliceTally
 from forebay.lab.measure.tally import MAX_SCOPES, Tally
@@ -96,6 +98,21 @@ class Recorder:
         """Keep the first message of each status."""
         self._messages.setdefault(status, message)
 
+    def absorb(self, other: Recorder) -> None:
+        """Add what another recorder with the same options has; it must not be used afterwards."""
+        self._flush()
+        other._flush()
+        kinds = _translated(other._kinds, self._kinds, MAX_KINDS)
+        tenants = _translated(other._tenants, self._tenants, MAX_SCOPES - MAX_KINDS)
+        self._tally.absorb(other._tally, np.concatenate([kinds, MAX_KINDS + tenants]))
+        self._slices.absorb(other._slices, kinds)
+        self._codes += other._codes
+        self._cache += other._cache
+        self._rungs += other._rungs
+        self._messages = other._messages | self._messages
+        self._last_at = max(self._last_at, other._last_at)
+        self._last_finished = max(self._last_finished, other._last_finished)
+
     def result(
         self, run: Run, *, duration_s: float | None = None, generator: Generator | None = None
     ) -> RunResult:
@@ -144,6 +161,15 @@ def _numbered(known: dict[str, int], name: str, bound: int) -> int:
     if len(known) >= bound - 1:
         name = OTHER
     return known.setdefault(name, len(known))
+
+
+def _translated(theirs: dict[str, int], ours: dict[str, int], bound: int) -> Ints:
+    """Our number for each of their numbers, of names we may not have met yet."""
+    numbers = np.zeros(bound, np.int64)
+    for name, number in theirs.items():
+        known = ours.get(name)
+        numbers[number] = _numbered(ours, name, bound) if known is None else known
+    return numbers
 
 
 def _count(counter: Counter[str], value: str) -> None:

@@ -64,6 +64,22 @@ class SliceTally:
         self._ended.add(ended * 2)
         self._ended.add(ended * 2 + 1, batch.output_tokens[sent])
 
+    def absorb(self, other: SliceTally, kinds: Ints) -> None:
+        """Add another tally, whose kind n is our ``kinds[n]``."""
+        while self._width < other._width:
+            self._widen()
+        while other._width < self._width:
+            other._widen()
+        self._last = max(self._last, other._last)
+        for ours, theirs, block in (
+            (self._facts, other._facts, _FACTS),
+            (self._cells, other._cells, len(_METRICS) * self._grid.size),
+        ):
+            keys, counts = theirs.items()
+            where, kind = keys // block // MAX_KINDS, keys // block % MAX_KINDS
+            ours.add((where * MAX_KINDS + kinds[kind]) * block + keys % block, counts)
+        self._ended.add(*other._ended.items())
+
     def timeline(self, kinds: Sequence[str]) -> Timeline:
         """The slices so far; ``kinds`` names the kinds by number."""
         facts = dict(zip(*(column.tolist() for column in self._facts.items()), strict=True))

@@ -135,6 +135,42 @@ def test_batches_do_not_show() -> None:
     assert shuffled.timeline == whole.timeline
 
 
+def test_recorders_add_up() -> None:
+    rng = random.Random(7)
+    requests = [
+        one(
+            at / 10,
+            rng.expovariate(2),
+            rng.choice(STATUSES),
+            kind=rng.choice("abc"),
+            tenant=rng.choice("xyz"),
+            gaps_s=(0.25,),
+            rung="bm25",
+            code=500,
+        )
+        for at in range(900)
+    ]
+    options = RecorderOptions(max_slices=50)
+    parts = [Recorder(options) for _ in range(3)]
+    # The last one is short: its slices have not widened yet.
+    for number, finished in enumerate(requests):
+        parts[0 if number > 300 else number % 3].record(finished)
+    whole = record(requests, options)
+    parts[0].absorb(parts[1])
+    parts[0].absorb(parts[2])
+    added = parts[0].result(RUN)
+    assert added.timeline == whole.timeline
+    assert added.total.statuses == whole.total.statuses
+    assert added.total.itl == whole.total.itl
+    assert added.codes == whole.codes and added.rungs == whole.rungs
+    assert {name: part.total.p99_s for name, part in added.by_kind.items()} == {
+        name: part.total.p99_s for name, part in whole.by_kind.items()
+    }
+    assert {name: part.good for name, part in added.by_tenant.items()} == {
+        name: part.good for name, part in whole.by_tenant.items()
+    }
+
+
 def test_slices_are_by_intended_start() -> None:
     result = record(
         [
