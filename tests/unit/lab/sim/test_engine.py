@@ -238,3 +238,39 @@ def test_a_sequence_is_submitted_once() -> None:
 def test_a_contradictory_engine_is_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         engine(**settings)
+
+
+class CountedSteps(LinearSteps):
+    """Counts how often it is asked."""
+
+    __slots__ = ("asked",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def step_seconds(self, *batch: int) -> float:
+        self.asked += 1
+        return super().step_seconds(*batch)
+
+    def run_seconds(self, sequences: int, context_tokens: int, steps: int) -> float:
+        self.asked += 1
+        return super().run_seconds(sequences, context_tokens, steps)
+
+    def steps_within(self, sequences: int, context_tokens: int, seconds: float) -> int:
+        self.asked += 1
+        return super().steps_within(sequences, context_tokens, seconds)
+
+
+@pytest.mark.parametrize("output_tokens", [10, 100_000])
+@pytest.mark.parametrize("sequences", [1, 200])
+def test_work_depends_on_neither_tokens_nor_batch(output_tokens: int, sequences: int) -> None:
+    model = CountedSteps()
+    config = EngineConfig(kv_tokens=10**8, max_model_len=10**6, max_num_batched_tokens=10_000)
+    one = Engine(config, model)
+    for number in range(sequences):
+        one.submit(Sequence(number, 20, output_tokens), 0.0)
+    drain(one)
+    assert one.statistics().generation_tokens == sequences * output_tokens
+    # The first prefill, the others' together, and the runs of steps up to both ends.
+    assert model.asked <= 10
