@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -51,15 +51,31 @@ def file_layer(path: Path) -> Layer:
         raise ConfigError(f"cannot read {path}: {reason}.") from error
 
 
-def environment_layer(environ: Mapping[str, str]) -> Layer:
-    """Turn ``FOREBAY_SECTION__KEY=value`` into nested values; one name level per ``__``."""
+def environment_layer(environ: Mapping[str, str], sections: Collection[str] = ()) -> Layer:
+    """Turn ``FOREBAY_SECTION__KEY=value`` into nested values; one name level per ``__``.
+
+    A name without ``__`` is not a setting, and may be anybody's; but where it begins with one of
+    ``sections`` it was meant as one, and is a ``ConfigError`` that says how it is written.
+    """
     values: dict[str, Any] = {}
     for name in sorted(environ):
-        if not name.startswith(ENV_PREFIX) or "__" not in name:
+        if not name.startswith(ENV_PREFIX):
+            continue
+        if "__" not in name:
+            _check_underscores(name, sections)
             continue
         path = name.removeprefix(ENV_PREFIX).lower().split("__")
         _put(values, path, environ[name])
     return Layer("environment", values, textual=True)
+
+
+def _check_underscores(name: str, sections: Collection[str]) -> None:
+    section, underscore, key = name.removeprefix(ENV_PREFIX).partition("_")
+    if underscore and key and section.lower() in sections:
+        raise ConfigError(
+            f"the environment has {name}; write {ENV_PREFIX}{section}__{key}, with two underscores "
+            "between a section and its key, or unset it."
+        )
 
 
 def flags_layer(flags: Mapping[str, Any]) -> Layer:

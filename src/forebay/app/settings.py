@@ -126,7 +126,8 @@ def load_settings(
         layers.append(file_layer(file))
     elif DEFAULT_FILE.is_file():
         layers.append(file_layer(DEFAULT_FILE))
-    layers.append(environment_layer(os.environ if environ is None else environ))
+    environ = os.environ if environ is None else environ
+    layers.append(environment_layer(environ, Settings.__struct_fields__))
     layers.append(flags_layer(flags))
     configuration = merge(layers, Settings)
     settings = build(configuration, Settings)

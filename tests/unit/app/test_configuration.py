@@ -101,3 +101,15 @@ def test_a_broken_file_is_one_sentence(tmp_path: Path) -> None:
         file_layer(file)
     with pytest.raises(ConfigError, match="cannot read"):
         file_layer(tmp_path / "absent.toml")
+
+
+@pytest.mark.parametrize("name", ["FOREBAY_SERVER_PORT", "FOREBAY_SERVER_ACCESS_LOG_PATH"])
+def test_one_underscore_where_two_belong_is_an_error_that_says_so(name: str) -> None:
+    meant = name.replace("SERVER_", "SERVER__")
+    with pytest.raises(ConfigError, match=f"has {name}; write {meant}"):
+        environment_layer({name: "1"}, Root.__struct_fields__)
+
+
+def test_other_names_without_two_underscores_are_somebody_elses() -> None:
+    environ = {"FOREBAY_HOME": "/x", "FOREBAY_SERVER": "x", "FOREBAY_SHARED_DATA": "/d"}
+    assert environment_layer(environ, Root.__struct_fields__).values == {}
