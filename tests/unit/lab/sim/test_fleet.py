@@ -211,6 +211,25 @@ def test_a_request_is_decided_about_once() -> None:
         one.refuse(job, "no")
 
 
+def test_what_a_gateway_knows_can_be_read_at_any_time() -> None:
+    some = pool()
+    one = fleet(some)
+    one.arrive(plan(0, output_tokens=300), 0.0)
+    replica = some.replicas[0]
+    assert replica.engine.next_event_at() is not None
+    job = next(iter(replica.engine._running)).tag
+    assert isinstance(job, Job)
+    seen = []
+    for tenth in range(10):
+        one.run_until(tenth / 10)
+        seen.append(one.written(job))
+        assert one.figures(replica).running == 1
+    assert seen[0] == 0 < seen[1] < seen[-1] < 300
+    assert seen == sorted(set(seen))
+    drain(one)
+    assert one.written(job) == 300
+
+
 def test_priorities_by_name_reach_the_engine() -> None:
     ends = Ends()
     config = EngineConfig(kv_tokens=4096, max_num_seqs=1, scheduling="priority")
