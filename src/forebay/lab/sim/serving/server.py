@@ -341,6 +341,8 @@ def _bind(host: str, port: int) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
+        # Two processes may bind one port, only one may listen: find out now.
+        bound.listen(_BACKLOG)
     except OSError as error:
         bound.close()
         raise ConfigError(

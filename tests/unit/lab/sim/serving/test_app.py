@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -254,6 +255,25 @@ async def test_a_client_that_does_not_stream_may_leave_too(running: Running) -> 
         pass
     figures = await until_idle(running.client)
     assert figures['vllm:request_success_total{engine="0",finished_reason="abort"}'] == 1
+
+
+async def test_clients_that_leave_before_they_are_looked_at(running: Running) -> None:
+    body = json.dumps(chat_body("hello", max_tokens=8000, ignore_eos=True)).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+    (port,) = running.server.ports.own
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", port)) as raw:
+            raw.sendall(head.encode() + body)
+    await until_under_way(running, 0)
+    assert (await running.client.chat("hello", max_tokens=2))[0] == 200
+    assert (await until_idle(running.client))['vllm:kv_cache_usage_perc{engine="0"}'] == 0
+
+
+async def test_what_the_cache_can_never_hold_is_refused() -> None:
+    async with simulated(kv_tokens=512) as running:
+        status, answer = await running.client.chat("word " * 100, max_tokens=4000, ignore_eos=True)
+        assert status == 400 and "KV cache (512 tokens)" in answer["error"]["message"]
+        assert running.server.replicas[0].under_way == 0
 
 
 async def test_figures_have_the_names_of_vllm(running: Running) -> None:
