@@ -210,7 +210,7 @@ def capacity() -> Iterator[Row]:
                 f"mean <= {seconds:g} s up to {max(inside)} QPS" if inside else "slower at any rate"
             )
             parts.append(
-                f"{profile.hardware.name.upper()} {profile.precision}: {most:.0f} QPS at most, {held}"
+                f"{profile.hardware.name.upper()} {profile.precision}: {most:.0f} QPS, {held}"
             )
             values[profile.name] = {"most_qps": most, "mean_s_by_qps": means}
         yield Row(
