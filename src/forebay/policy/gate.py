@@ -18,7 +18,13 @@ import msgspec
 from msgspec import Meta
 
 from forebay.kernel.context import Priority
-from forebay.policy.balance import EjectionSettings, ReplicaHealth, ReplicaLoad, choose
+from forebay.policy.balance import (
+    KV_FULL,
+    EjectionSettings,
+    ReplicaHealth,
+    ReplicaLoad,
+    choose,
+)
 from forebay.policy.limit import AdaptiveLimit, LimitSettings
 from forebay.policy.queue import FairQueue, QueueSettings, Waiting
 from forebay.policy.retry import RetryBudget, RetrySettings
@@ -30,6 +36,7 @@ REASONS = ("queue_full", "queue_delay", "deadline", "low_priority", "long_held")
 LEAST_RETRY_S = 1.0
 MOST_RETRY_S = 60.0
 LEAST_ROUND = 4
+SAMPLE_S = 1.0
 
 
 class GateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,6 +77,8 @@ class Ticket:
         "reason",
         "replica",
         "retry_after_s",
+        "sampled_at",
+        "sampled_tokens",
         "sent_at",
         "session",
         "state",
@@ -102,6 +111,8 @@ class Ticket:
         self.reason = ""
         self.retry_after_s = 0.0
         self.sent_at = 0.0
+        self.sampled_at = 0.0
+        self.sampled_tokens = 0
         self.first_token_at: float | None = None
 
 
@@ -163,14 +174,32 @@ class PoolGate:
         return not self.queue and bool(self._fit(ticket, now))
 
     def first_token(self, ticket: Ticket, now: float) -> None:
-        """A token came from the replica; call it for later tokens too, now and then."""
-        if ticket.state == "sent":
-            if ticket.first_token_at is None:
-                ticket.first_token_at = now
-                # The prompt has been worked off: on a pool of long answers the first evidence.
-                ticket.credited = min(ticket.cost, float(ticket.input_tokens))
-                self.drain.done(ticket.credited, now)
-            self.health[ticket.replica].alive(ticket, now)
+        """The first token came from the replica."""
+        self.progress(ticket, 1, now)
+
+    def progress(self, ticket: Ticket, tokens: int, now: float) -> None:
+        """So many tokens have come by now: a sign of life, and evidence long before the end.
+
+        A pool of answers that take a minute would know neither its rate nor its limit for minutes.
+        """
+        if ticket.state != "sent":
+            return
+        self.health[ticket.replica].alive(ticket, now)
+        if ticket.first_token_at is None:
+            ticket.first_token_at = ticket.sampled_at = now
+        elif now - ticket.sampled_at < SAMPLE_S:
+            return
+        else:
+            # The speed of late, not since the beginning: it shows what crowding does at once.
+            written = max(1, tokens - ticket.sampled_tokens)
+            in_flight = self.loads[ticket.replica].requests
+            self.limit.observe((now - ticket.sampled_at) / written, in_flight)
+            self.service.observe(ticket.input_tokens, tokens, now - ticket.sent_at)
+            ticket.sampled_at = now
+        ticket.sampled_tokens = tokens
+        done = min(ticket.cost, float(ticket.input_tokens + tokens))
+        self.drain.done(done - ticket.credited, now)
+        ticket.credited = done
 
     def again(self, ticket: Ticket, now: float) -> bool:
         """Its replica failed before the first token: send it to another, if budget and time allow.
@@ -237,11 +266,15 @@ class PoolGate:
         self._dispatch(now)
 
     def signals(self, replica: int, *, waiting: int | None, kv_use: float | None) -> None:
-        """What the engine exposes: requests waiting inside it, share of KV memory in use."""
-        self.loads[replica].kv_use = kv_use
-        if waiting:
-            # It queues inside, where nothing is fair: that many were too many.
-            self.limit.observe(0.0, self.loads[replica].requests, ok=False)
+        """What the engine exposes: requests waiting inside it, share of KV memory in use.
+
+        An engine that queues inside, where nothing is fair, or is about to run out of memory and
+        to throw work away, gets nothing more until it says otherwise.
+        """
+        load = self.loads[replica]
+        load.kv_use = kv_use
+        queues = waiting is not None and waiting > max(2, load.requests // 10)
+        load.full = queues or (kv_use is not None and kv_use > KV_FULL)
 
     # What the caller must carry out.
 
@@ -317,6 +350,7 @@ class PoolGate:
             at
             for at, load in enumerate(self.loads)
             if load.requests < limit
+            and not load.full
             and (not most or not load.requests or load.cost + ticket.cost <= most)
             and self.health[at].admits(now)
         ]
@@ -340,7 +374,9 @@ class PoolGate:
             taken = self.queue.pop()
             assert taken is head
             ticket = taken.item
-            if ticket.deadline_at <= now:
+            takes_s = self.service.forecast_s(ticket.input_tokens, ticket.output_tokens) or 0.0
+            if now + takes_s >= ticket.deadline_at:
+                # Better nothing than an answer nobody waits for any more.
                 self._refuse(ticket, "deadline")
             elif self._shedder.sheds(now - taken.queued_at, now):
                 self._refuse(ticket, "queue_delay")

@@ -28,12 +28,6 @@ def test_least_work_first_and_equals_take_turns() -> None:
         choose([])
 
 
-def test_an_engine_without_memory_is_avoided() -> None:
-    loads = replicas(10, 30)
-    loads[0].kv_use = 0.99
-    assert choose(loads).name == "r1"
-
-
 def test_sessions_stay_and_spread_and_give_way_to_load() -> None:
     loads = replicas(10, 10, 10)
     homes = {f"s{n}": choose(loads, session=f"s{n}").name for n in range(600)}

@@ -177,11 +177,31 @@ def test_tokens_bound_a_replica_but_never_shut_it() -> None:
     assert [made.ask(tokens=60).state for _ in range(2)] == ["sent", "waiting"]
 
 
-def test_an_engine_that_queues_inside_lowers_the_limit() -> None:
-    made = plant(replicas=1)
-    for _ in range(200):
-        made.gate.signals(0, waiting=5, kv_use=0.5)
-    assert made.gate.limit.limit < 4
+@pytest.mark.parametrize(("waiting", "kv_use"), [(5, 0.5), (0, 0.95), (None, 0.95)])
+def test_an_engine_that_is_full_gets_nothing_more(waiting: int | None, kv_use: float) -> None:
+    made = plant(replicas=2)
+    made.gate.signals(0, waiting=waiting, kv_use=kv_use)
+    assert [made.ask().replica for _ in range(3)] == [1, 1, 1]
+    made.gate.signals(0, waiting=0, kv_use=0.5)
+    assert made.ask().replica == 0
+
+
+def test_a_pool_of_long_answers_learns_while_they_are_written() -> None:
+    gate = PoolGate(GateSettings(limit=LimitSettings(initial=4)), ["a"])
+    tickets = []
+    for _ in range(4):
+        ticket = Ticket(cost=3000, deadline_at=1000.0)
+        ticket.input_tokens, ticket.output_tokens = 1000, 2000
+        gate.arrive(ticket, 0.0)
+        tickets.append(ticket)
+    assert gate.service.forecast_s(1000, 2000) is None
+    for second in range(1, 12):
+        for ticket in tickets:
+            gate.progress(ticket, 100 * second, second)
+    forecast = gate.service.forecast_s(1000, 2000)
+    assert forecast is not None
+    assert 15 < forecast < 25
+    assert gate.limit.limit > 4
 
 
 @settings(max_examples=60)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from forebay.kernel.clock import Clock
 from forebay.kernel.context import Priority
 from forebay.kernel.errors import ForebayError, InvalidRequest, RateLimited
 from forebay.lab.sim.fleet import Event, Fleet, Job, Pool, Router
 from forebay.policy.admission import AdmissionSettings, Ask, Claimant, Desk, Entry, PoolRule
-from forebay.policy.gate import GateSettings, PoolGate, Ticket
+from forebay.policy.gate import SAMPLE_S, GateSettings, PoolGate, Ticket
 
 TICK_S = 0.05
 UNBOUNDED = 2**31 - 1
@@ -27,7 +29,8 @@ class AdmittedRouter:
     """Requests pass the desk; what it sends goes to the replica it chose.
 
     Input is known exactly here, as if the prompt were built already. ``limits`` of tenants are
-    those of ``settings``. Gates of pools not named in ``gates`` have the default settings.
+    those of ``settings``. Gates of pools not named in ``gates`` have the default settings; a gate
+    without ``max_tokens`` lets in what the engine's KV cache holds, as its operator would set it.
     """
 
     def __init__(
@@ -40,7 +43,7 @@ class AdmittedRouter:
         self._fleet = fleet
         self._pools: dict[str, Pool] = {pool.config.name: pool for pool in fleet.pools}
         made = {
-            name: PoolGate(gates.get(name, GateSettings()), [one.name for one in pool.replicas])
+            name: PoolGate(_bounded(gates.get(name), pool), [one.name for one in pool.replicas])
             for name, pool in self._pools.items()
         }
         rules = [_rule(pool, settings) for pool in fleet.pools]
@@ -87,7 +90,7 @@ class AdmittedRouter:
         sequence = job.sequence
         if sequence is not None:
             entry.prompt_tokens = job.plan.input_tokens
-            entry.completion_tokens = sequence.written_tokens
+            entry.completion_tokens = self._fleet.written(job)
         ok = True if event is Event.FINISHED else False if event is Event.FAILED else None
         del self._jobs[entry.ticket]
         self.desk.leave(entry, ok)
@@ -97,11 +100,21 @@ class AdmittedRouter:
         """Time passes for replicas that rest or hang, as in the server."""
         self._ticking = bool(self._jobs)
         if self._ticking:
+            self._report(now)
             for gate in self.desk.gates.values():
                 gate.tick(now)
                 gate.judge(now)
                 self._carry_out(gate)
             self._fleet.wake_at(now + TICK_S)
+
+    def _report(self, now: float) -> None:
+        """Tell how far the long answers have come, as a server sees by their streams."""
+        for ticket, job in self._jobs.items():
+            entry = job.state
+            if ticket.first_token_at is not None and now - ticket.sampled_at >= SAMPLE_S:
+                assert isinstance(entry, Entry)
+                assert entry.gate is not None
+                entry.gate.progress(ticket, self._fleet.written(job), now)
 
     def _carry_out(self, gate: PoolGate) -> None:
         for ticket in gate.refused():
@@ -122,6 +135,13 @@ def admitted(
 ) -> Callable[[Fleet], Router]:
     """A router for ``Fleet``: admission as configured."""
     return lambda fleet: AdmittedRouter(fleet, settings or AdmissionSettings(), gates or {})
+
+
+def _bounded(settings: GateSettings | None, pool: Pool) -> GateSettings:
+    settings = settings or GateSettings()
+    if settings.max_tokens:
+        return settings
+    return msgspec.structs.replace(settings, max_tokens=0.95 * pool.config.engine.kv_tokens)
 
 
 def _rule(pool: Pool, settings: AdmissionSettings) -> PoolRule:

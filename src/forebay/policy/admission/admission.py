@@ -56,10 +56,12 @@ class Permit:
         self.entry.prompt_tokens = prompt_tokens
 
     def token(self) -> None:
-        """The engine gave a sign of life."""
+        """The engine gave a sign of life: at least one more token."""
         gate = self.entry.gate
         assert gate is not None
-        gate.first_token(self.entry.ticket, self._admission.desk.clock.now())
+        self.entry.completion_tokens += 1
+        now = self._admission.desk.clock.now()
+        gate.progress(self.entry.ticket, self.entry.completion_tokens, now)
 
     def again(self) -> bool:
         """The replica failed before its first token: whether another was found."""

@@ -1,9 +1,9 @@
 """The choice of a replica: least outstanding work, sessions where their prefix is, if not busy.
 
-Work is cost in flight over the replica's weight, with the engine's own KV use added when it is
-exposed. A session goes to the replica that rendezvous hashing (Thaler, Ravishankar 1998) gives it,
-so its prefix is cached there and few sessions move when replicas come and go; unless that one
-has more than ``bound`` times the mean work (consistent hashing with bounded loads, Mirrokni 2018).
+Work is cost in flight over the replica's weight. A session goes to the replica that rendezvous
+hashing (Thaler, Ravishankar 1998) gives it, so its prefix is cached there and few sessions move
+when replicas come and go; unless that one has more than ``bound`` times the mean work (consistent
+hashing with bounded loads, Mirrokni 2018).
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-KV_FULL = 0.95
+KV_FULL = 0.9
+"""Share of KV memory in use from which an engine gets nothing new: what it holds still grows."""
 
 
 class ReplicaLoad:
     """What is under way on one replica."""
 
-    __slots__ = ("cost", "kv_use", "name", "requests", "weight")
+    __slots__ = ("cost", "full", "kv_use", "name", "requests", "weight")
 
     def __init__(self, name: str, weight: float = 1.0) -> None:
         self.name = name
@@ -25,6 +26,7 @@ class ReplicaLoad:
         self.requests = 0
         self.cost = 0.0
         self.kv_use: float | None = None
+        self.full = False
 
     def took(self, cost: float) -> None:
         """A request of this cost went there."""
@@ -37,9 +39,8 @@ class ReplicaLoad:
         self.cost = self.cost - cost if self.requests else 0.0
 
     def work(self) -> float:
-        """Comparable between replicas of one pool; an engine out of KV memory counts as far."""
-        full = self.kv_use is not None and self.kv_use > KV_FULL
-        return (self.cost + 1.0) / self.weight * (4.0 if full else 1.0)
+        """Comparable between replicas of one pool."""
+        return (self.cost + 1.0) / self.weight
 
 
 def choose(
