@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,10 @@ FOREBAY = (sys.executable, "-c", "from forebay.app.cli import main; main()")
 READY_S = 90.0
 BLOCK_S = 120.0
 README_SHELL = ("curl", "cli")
+SIMULATED = "127.0.0.1:8500"
+"""Where the pages let simulated engines listen; each block starts its own."""
+NOT_VALID = "NOT VALID: "
+"""What a load test says, with status 1, when this machine was too busy for it: as documented."""
 
 
 def guides() -> list[Path]:
@@ -72,14 +76,27 @@ def served(port: int, environment: Mapping[str, str], log: Path) -> Iterator[Non
             process.wait()
 
 
+def free_ports(count: int) -> int:
+    """The first of so many neighbouring ports that were free a moment ago."""
+    while True:
+        with ExitStack() as stack:
+            probe = stack.enter_context(closing(socket.socket()))
+            probe.bind(("127.0.0.1", 0))
+            first = int(probe.getsockname()[1])
+            try:
+                for port in range(first + 1, first + count):
+                    stack.enter_context(closing(socket.socket())).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return first
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(
     not all(map(shutil.which, ("curl", "iconv", "bash"))), reason="curl, iconv or bash is missing"
 )
 def test_every_marked_block_runs(tmp_path: Path) -> None:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_ports(1)
     command = tmp_path / "forebay"
     command.write_text(f'#!/bin/sh\nexec "{FOREBAY[0]}" -c "{FOREBAY[2]}" "$@"\n')
     command.chmod(0o755)
@@ -97,6 +114,8 @@ def test_every_marked_block_runs(tmp_path: Path) -> None:
         for where, kind, shown in snippets():
             text = shown.replace("127.0.0.1:8400", f"127.0.0.1:{port}")
             text = text.replace(".venv/bin/forebay", str(command))
+            if SIMULATED in text:
+                text = text.replace("8500", str(free_ports(2)))
             interpreter = ["bash", "-euo", "pipefail"] if kind == "sh" else [sys.executable]
             ran = subprocess.run(
                 [*interpreter, "-c", text],
@@ -109,7 +128,8 @@ def test_every_marked_block_runs(tmp_path: Path) -> None:
                 check=False,
             )
             refused = any(line.startswith('{"error') for line in ran.stdout.splitlines())
-            if ran.returncode or refused or not ran.stdout.strip():
+            failed = ran.returncode != 0 and NOT_VALID not in ran.stderr
+            if failed or refused or not ran.stdout.strip():
                 told = f"{ran.stdout[-800:]}\n{ran.stderr[-800:]}"
                 failures.append(f"{where}: status {ran.returncode}\n{told}")
     assert not failures, "\n".join(failures)

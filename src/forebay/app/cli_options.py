@@ -34,7 +34,7 @@ RateScaleFlag = Annotated[
     float | None, typer.Option("--rate-scale", help="Thin (below 1) or multiply the trace.")
 ]
 ArrivalsFlag = Annotated[
-    str | None, typer.Option("--arrivals", help="poisson, constant, gamma or pulse.")
+    str | None, typer.Option("--arrivals", help="poisson, constant or gamma.")
 ]
 RateFlag = Annotated[float | None, typer.Option("--rate", "-r", help="Requests a second.")]
 UsersFlag = Annotated[

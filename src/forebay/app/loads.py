@@ -14,7 +14,8 @@ from forebay.lab.workload.presets import EXAM, SimpleWorkload, simple_workload
 
 RATE_PER_S = 10.0
 DURATION_S = 30.0
-"""What nobody said: gentle enough for any endpoint."""
+ANSWER_TOKENS = 512
+"""What nobody said: gentle enough for any endpoint, and room for whole answers."""
 
 
 class LoadWords(Words, frozen=True, kw_only=True):
@@ -73,7 +74,19 @@ def _simple(given: dict[str, Any]) -> Workload:
         options["rate"] = RATE_PER_S
     if not given.keys() & {"duration", "count", "trace"} and given.get("mix") != EXAM:
         options["duration_s"] = DURATION_S
-    return simple_workload(SimpleWorkload(**options))
+    built = simple_workload(SimpleWorkload(**options))
+    if "queries" not in given or "mix" in given:
+        return built
+    # Nobody named a mix: neither its lengths nor its deadline are what real questions want.
+    (kind,) = built.spec.kinds
+    asked = msgspec.structs.replace(
+        kind,
+        name="query",
+        output_tokens=given.get("output_tokens", ANSWER_TOKENS),
+        deadline_s=given.get("deadline"),
+    )
+    spec = msgspec.structs.replace(built.spec, name="queries", kinds=(asked,))
+    return Workload(spec, built.folder)
 
 
 def _changed(spec: WorkloadSpec, words: LoadWords, name: str) -> WorkloadSpec:
