@@ -12,8 +12,8 @@ _NOT_TOKEN = re.compile(r"[^A-Za-z0-9!#$%&'*+.^_`|~-]")
 
 def worked_s(ctx: RequestContext, record: StageRecord) -> float:
     """Seconds of work, also of a stage that is still running."""
-    if record.worked_s == 0.0:
-        return max(0.0, ctx.clock.now() - record.started_at)
+    if record.running:
+        return max(0.0, ctx.clock.now() - record.started_at - record.waited_s)
     return record.worked_s
 
 

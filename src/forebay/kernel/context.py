@@ -80,12 +80,16 @@ class Principal(msgspec.Struct, frozen=True):
 
 
 class StageRecord(msgspec.Struct):
-    """How long one stage waited and worked, in seconds on the request's clock."""
+    """How long one stage waited and then worked, in seconds on the request's clock.
+
+    It began to wait at ``started_at``; ``worked_s`` is known when it no longer is ``running``.
+    """
 
     name: str
     started_at: float
     waited_s: float = 0.0
     worked_s: float = 0.0
+    running: bool = False
     outcome: StageOutcome = "ok"
     attributes: dict[str, str | int | float | bool] = {}
 
@@ -152,8 +156,14 @@ class RequestContext:
 
     @contextmanager
     def stage(self, name: str, *, waited_s: float = 0.0) -> Iterator[StageRecord]:
-        """Record a stage: its working time and its outcome, also when it raises."""
-        record = StageRecord(name, self.clock.now(), waited_s=waited_s, attributes={})
+        """Record a stage: its working time and its outcome, also when it raises.
+
+        ``waited_s``: how long it waited before this call.
+        """
+        began_at = self.clock.now()
+        record = StageRecord(
+            name, began_at - waited_s, waited_s=waited_s, running=True, attributes={}
+        )
         self.stages.append(record)
         try:
             yield record
@@ -167,7 +177,8 @@ class RequestContext:
             record.outcome = "cancelled"
             raise
         finally:
-            record.worked_s = self.clock.now() - record.started_at
+            record.running = False
+            record.worked_s = self.clock.now() - began_at
 
     def degrade(self, stage: str, rung: str, reason: str) -> None:
         """Note a step down the ladder."""

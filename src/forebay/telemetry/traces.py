@@ -104,7 +104,7 @@ class SpanBuilder:
     ) -> None:
         open_spans: list[tuple[float, SpanContext]] = []
         for record in sorted(ctx.stages, key=lambda record: record.started_at):
-            ends_at = record.started_at + record.worked_s
+            ends_at = record.started_at + record.waited_s + record.worked_s
             while open_spans and open_spans[-1][0] < ends_at:
                 open_spans.pop()
             context = _context(root.trace_id, int.from_bytes(self._random_bytes(8), "big"))

@@ -35,9 +35,10 @@ def report(trace: TraceIds | None = None, **changes: Any) -> RequestReport:
     clock.advance(0.5)
     with ctx.stage("retrieval") as retrieval:
         retrieval.attributes["top_k"] = 5
+        clock.advance(0.1)
         with ctx.stage("embedding", waited_s=0.1):
             clock.advance(0.25)
-        clock.advance(0.25)
+        clock.advance(0.15)
     with ctx.stage("generation") as generation:
         generation.attributes |= {"model": "sim", "input_tokens": 7, "output_tokens": 2}
         generation.attributes["ttft_s"] = 0.5
@@ -78,6 +79,8 @@ def test_a_trace_continues_its_caller_and_nests_like_its_stages() -> None:
     assert retrieval.parent == root.context == generation.parent
     assert embedding.parent == retrieval.context
     assert (root.start_time, root.end_time) == (998_000_000_000, 1_000_000_000_000)
+    assert embedding.start_time is not None and embedding.end_time is not None
+    assert embedding.end_time - embedding.start_time == pytest.approx(350_000_000, abs=1000)
     assert (generation.start_time, generation.end_time) == (999_000_000_000, 1_000_000_000_000)
     assert attributes(root)[names.TENANT] == "acme"
     assert attributes(retrieval) | {} == {
