@@ -49,6 +49,8 @@ BENCHMARKS = (
     Benchmark("simulator", "benchmarks/simulator/serve.py"),
     Benchmark("simulator", "benchmarks/simulator/speed.py --data {data}"),
     Benchmark("simulator", "benchmarks/simulator/speed.py --memory 2000000"),
+    Benchmark("simulator", "benchmarks/simulator/shapes.py"),
+    Benchmark("simulator", "benchmarks/simulator/truth.py"),
     Benchmark("retrieval", "benchmarks/retrieval/speed.py --data {data} --cache {cache}"),
 )
 

@@ -265,7 +265,10 @@ def main() -> None:
         os.sched_setaffinity(0, set(cores[:-1]))
     try:
         assert server.stdout is not None
-        engine = json.loads(server.stdout.readline())
+        line = server.stdout.readline()
+        if not line:
+            sys.exit("llama.cpp did not start; see above.")
+        engine = json.loads(line)
         runs = asyncio.run(experiment(engine["url"], options))
     finally:
         server.communicate(timeout=30)
