@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -31,6 +31,8 @@ class AdmittedRouter:
     Input is known exactly here, as if the prompt were built already. ``limits`` of tenants are
     those of ``settings``. Gates of pools not named in ``gates`` have the default settings; a gate
     without ``max_tokens`` lets in what the engine's KV cache holds, as its operator would set it.
+    ``lanes`` are pools as admission sees them, each with the fleet's pool that serves it: two may
+    share their engines, as two pools of a configuration may name the same addresses.
     """
 
     def __init__(
@@ -38,15 +40,18 @@ class AdmittedRouter:
         fleet: Fleet,
         settings: AdmissionSettings,
         gates: Mapping[str, GateSettings],
+        lanes: Sequence[tuple[PoolRule, str]] = (),
     ) -> None:
         clock = _FleetClock(fleet)
         self._fleet = fleet
-        self._pools: dict[str, Pool] = {pool.config.name: pool for pool in fleet.pools}
+        by_name = {pool.config.name: pool for pool in fleet.pools}
+        rules = [rule for rule, _ in lanes] or [_rule(pool, settings) for pool in fleet.pools]
+        served_by = {rule.name: name for rule, name in lanes}
+        self._pools = {rule.name: by_name[served_by.get(rule.name, rule.name)] for rule in rules}
         made = {
             name: PoolGate(_bounded(gates.get(name), pool), [one.name for one in pool.replicas])
             for name, pool in self._pools.items()
         }
-        rules = [_rule(pool, settings) for pool in fleet.pools]
         self.desk = Desk(settings, rules, made, clock, clock)
         self._jobs: dict[Ticket, Job] = {}
         self._ticking = False
@@ -131,10 +136,12 @@ class AdmittedRouter:
 
 
 def admitted(
-    settings: AdmissionSettings | None = None, gates: Mapping[str, GateSettings] | None = None
+    settings: AdmissionSettings | None = None,
+    gates: Mapping[str, GateSettings] | None = None,
+    lanes: Sequence[tuple[PoolRule, str]] = (),
 ) -> Callable[[Fleet], Router]:
-    """A router for ``Fleet``: admission as configured."""
-    return lambda fleet: AdmittedRouter(fleet, settings or AdmissionSettings(), gates or {})
+    """A router for ``Fleet``: admission as configured, see ``AdmittedRouter``."""
+    return lambda fleet: AdmittedRouter(fleet, settings or AdmissionSettings(), gates or {}, lanes)
 
 
 def _bounded(settings: GateSettings | None, pool: Pool) -> GateSettings:
