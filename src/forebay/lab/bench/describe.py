@@ -18,11 +18,10 @@ def describe_workload(workload: Workload) -> dict[str, Any]:
     return plain | {"name": workload.name}
 
 
-def describe_options(options: BenchOptions, model: str) -> dict[str, Any]:
+def describe_options(options: BenchOptions) -> dict[str, Any]:
     """Target, bounds and recording; of headers only their names."""
     target: dict[str, Any] = _without_secrets(msgspec.to_builtins(options.target))
     target["headers"] = sorted(options.target.headers)
-    target["model"] = model
     return {
         "target": target,
         "bounds": msgspec.to_builtins(options.bounds),

@@ -31,6 +31,8 @@ class Health:
         self.max_in_flight = 0
         self._started_at = clock.now()
         self._cpu_at_start = _cpu_s()
+        self._elapsed_s = self._final_share = 0.0
+        self._connections = 0
 
     def start(self) -> None:
         """The load begins now: what came before is not the generator's."""
@@ -63,10 +65,30 @@ class Health:
         elapsed = self._clock.now() - self._started_at
         return (_cpu_s() - self._cpu_at_start) / elapsed if elapsed > 0 else 0.0
 
-    def verdict(self, bounds: GeneratorBounds, connections: int) -> Generator:
-        """The generator's health over the whole run."""
-        lateness, cpu_share = self.lateness(), self.cpu_share()
-        measured = self._clock.now() - self._started_at >= _LEAST_ELAPSED_S
+    def finish(self, connections: int) -> None:
+        """The load is over; ``connections`` were opened for it."""
+        self._elapsed_s = self._clock.now() - self._started_at
+        self._final_share = self.cpu_share()
+        self._connections = connections
+
+    def absorb(self, other: Health) -> None:
+        """Add another process's health, which has finished; the busiest core counts."""
+        self._flush()
+        other._flush()
+        self._cells.add(*other._cells.items())
+        self._sum += other._sum
+        self._max = max(self._max, other._max)
+        self.sends += other.sends
+        self.not_sent += other.not_sent
+        self.max_in_flight += other.max_in_flight
+        self._connections += other._connections
+        self._elapsed_s = max(self._elapsed_s, other._elapsed_s)
+        self._final_share = max(self._final_share, other._final_share)
+
+    def verdict(self, bounds: GeneratorBounds) -> Generator:
+        """The generator's health over the whole run, which has finished."""
+        lateness, cpu_share = self.lateness(), self._final_share
+        measured = self._elapsed_s >= _LEAST_ELAPSED_S
         why_not = []
         if measured and cpu_share > bounds.max_cpu_share:
             why_not.append(
@@ -90,7 +112,8 @@ class Health:
             lateness=lateness,
             cpu_share=cpu_share,
             max_in_flight=self.max_in_flight,
-            connections=connections,
+            connections=self._connections,
+            processes=bounds.processes,
         )
 
     def _flush(self) -> None:

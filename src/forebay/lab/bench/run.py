@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 
+import msgspec
+
 from forebay.kernel.clock import Clock, SystemClock, WallClock
-from forebay.kernel.errors import ConfigError, first_error
-from forebay.lab.bench.address import Address, parse_base_url, resolve
+from forebay.kernel.errors import ConfigError
+from forebay.lab.bench.address import parse_base_url
 from forebay.lab.bench.describe import describe_options, describe_workload
-from forebay.lab.bench.desk import Books, Desk
-from forebay.lab.bench.health import Health
-from forebay.lab.bench.live import Live
-from forebay.lab.bench.loops import ClosedLoop, Loop, OpenLoop
 from forebay.lab.bench.models import first_model
+from forebay.lab.bench.offer import new_books, offer
 from forebay.lab.bench.options import BenchOptions, Observer
-from forebay.lab.bench.payload import PayloadWriter
-from forebay.lab.bench.pool import Pool
+from forebay.lab.bench.processes import offer_in_processes
 from forebay.lab.measure.machine import describe_commit, describe_machine, describe_versions
-from forebay.lab.measure.recorder import Recorder, RecorderOptions
 from forebay.lab.measure.result import Run, RunResult
 
-_OBSERVE_EVERY_S = 0.5
-_LEAD_S = 0.05
-"""Between the first request's writing and its time."""
-_BATCH_ROWS = 1_024
-"""Counted at once while sends are due: about a millisecond of the loop's time."""
+_MAX_PROCESSES = 256
 
 
 async def run_bench(
@@ -47,30 +37,24 @@ async def run_bench(
     check_options(options)
     clock = clock or SystemClock()
     started_at = datetime.fromtimestamp(WallClock().now(), UTC).isoformat(timespec="seconds")
-    target, workload = options.target, options.workload
-    address = parse_base_url(target.base_url)
-    model = target.model or await first_model(target, address)
-    recording = RecorderOptions(
-        slice_s=options.slice_s, warmup_s=options.warmup_s, batch_rows=_BATCH_ROWS
+    address = parse_base_url(options.target.base_url)
+    model = options.target.model or await first_model(options.target, address)
+    options = msgspec.structs.replace(
+        options, target=msgspec.structs.replace(options.target, model=model)
     )
-    books = Books(Recorder(recording), Health(clock), Live())
-    async with _pool(options, address, clock) as pool:
-        writer = PayloadWriter(target, address, model)
-        desk = Desk(options, pool, writer, books, clock)
-        loop = _loop(options, desk)
-        async with _watched(desk, books, observer), _stoppable(loop, stop):
-            with _no_collection():
-                books.health.start()
-                desk.origin = clock.now() + _LEAD_S
-                await loop.run()
-        generator = books.health.verdict(options.bounds, pool.statistics().opened)
+    books = new_books(options, clock)
+    if options.bounds.processes == 1:
+        await offer(options, books, clock, observer=observer, stop=stop)
+    else:
+        await offer_in_processes(options, books, clock, observer=observer, stop=stop)
+    workload = options.workload
     run = Run(
         source="bench",
         target=address.url,
         seed=options.seed,
         workload=describe_workload(workload),
         fingerprint=workload.fingerprint,
-        options=describe_options(options, model),
+        options=describe_options(options),
         started_at=started_at,
         machine=describe_machine(),
         commit=await asyncio.to_thread(describe_commit),
@@ -78,7 +62,9 @@ async def run_bench(
     )
     cut_short = stop is not None and stop.is_set()
     return books.recorder.result(
-        run, duration_s=None if cut_short else workload.duration_s, generator=generator
+        run,
+        duration_s=None if cut_short else workload.duration_s,
+        generator=books.health.verdict(options.bounds),
     )
 
 
@@ -94,6 +80,11 @@ def check_options(options: BenchOptions) -> None:
     ):
         if not 0 < value < float("inf"):
             raise ConfigError(f"{name} is {value}; give a number above 0")
+    if bounds.processes > _MAX_PROCESSES:
+        raise ConfigError(f"{bounds.processes} processes are too many; {_MAX_PROCESSES} at most")
+    closed_loop = options.workload.closed_loop
+    if closed_loop is not None and closed_loop.users < bounds.processes:
+        raise ConfigError("a closed loop needs at least as many users as processes")
     if not 0 <= target.deadline_grace_s < float("inf"):
         raise ConfigError("the grace after a deadline is negative; give seconds, 0 or more")
     duration_s = options.workload.duration_s
@@ -102,88 +93,3 @@ def check_options(options: BenchOptions) -> None:
             f"a warm-up of {options.warmup_s:g} s leaves nothing of the load to count; "
             "give fewer seconds than the load lasts"
         )
-
-
-def _loop(options: BenchOptions, desk: Desk) -> Loop:
-    workload = options.workload
-    requests = workload.requests(options.seed)
-    if workload.closed_loop is None:
-        return OpenLoop(desk, requests)
-    thinking_s = workload.closed_loop.thinking_s(options.seed, workload.folder)
-    return ClosedLoop(desk, requests, workload.closed_loop, thinking_s)
-
-
-@asynccontextmanager
-async def _pool(options: BenchOptions, address: Address, clock: Clock) -> AsyncIterator[Pool]:
-    destination = await resolve(address, options.target.verify_tls)
-    try:
-        async with asyncio.TaskGroup() as group:
-            pool = Pool(destination, group, clock, max_connections=options.bounds.max_connections)
-            try:
-                yield pool
-            finally:
-                pool.close()
-    except BaseExceptionGroup as group_of_one:
-        raise first_error(group_of_one) from None
-
-
-@asynccontextmanager
-async def _watched(desk: Desk, books: Books, observer: Observer | None) -> AsyncIterator[None]:
-    """Call the observer every half second while the body runs, and once at its end."""
-    timer: asyncio.TimerHandle | None = None
-    loop = asyncio.get_running_loop()
-
-    def look() -> None:
-        assert observer is not None
-        observer(
-            books.live.snapshot(
-                desk.now_s(),
-                desk.in_flight,
-                lateness_p99_s=books.health.lateness_p99_s(),
-                cpu_share=books.health.cpu_share(),
-            )
-        )
-
-    def tick() -> None:
-        nonlocal timer
-        timer = loop.call_later(_OBSERVE_EVERY_S, tick)
-        look()
-
-    if observer is None:
-        yield
-        return
-    timer = loop.call_later(_OBSERVE_EVERY_S, tick)
-    try:
-        yield
-        look()
-    finally:
-        timer.cancel()
-
-
-@asynccontextmanager
-async def _stoppable(loop: Loop, stop: asyncio.Event | None) -> AsyncIterator[None]:
-    """Stop the load when ``stop`` is set."""
-    if stop is None:
-        yield
-        return
-
-    async def wait() -> None:
-        await stop.wait()
-        loop.stop()
-
-    async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(wait())
-        try:
-            yield
-        finally:
-            waiting.cancel()
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Keep what lives already out of the collector's passes, which would hold up sends."""
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
