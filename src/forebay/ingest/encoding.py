@@ -182,7 +182,8 @@ def _by_detector(data: bytes) -> Decoded | None:
         raise UnsupportedDocument(
             "The file looks like EBCDIC text; convert it to UTF-8.", code="undecodable"
         )
-    if len(_CONTROL_BYTES.findall(data[:_SAMPLE_BYTES])) > max(4, len(data[:_SAMPLE_BYTES]) // 50):
+    sample = data[:_SAMPLE_BYTES]
+    if _too_many(len(_CONTROL_BYTES.findall(sample)), len(sample)):
         raise _not_text()
     import chardet
 
@@ -335,8 +336,17 @@ def _is_everyday(char: str, charset: str, first: int, last: int) -> bool:
 def _require_text(text: str) -> None:
     """Refuse what decodes but is no text: many control characters."""
     sample = text[:_SAMPLE_BYTES]
-    if len(_CONTROLS.findall(sample)) > max(4, len(sample) // 50):
+    if _too_many(len(_CONTROLS.findall(sample)), len(sample)):
         raise _not_text()
+
+
+def _too_many(controls: int, size: int) -> bool:
+    """Whether so many of ``size`` are control characters that this is no text.
+
+    A long text may hold one in fifty, any text a stray few; but a few bytes of which several are
+    controls are a binary file that happens to be short.
+    """
+    return controls * 50 > size and (controls > 4 or controls * 10 > size)
 
 
 def _not_text() -> UnsupportedDocument:

@@ -108,6 +108,20 @@ def test_bytes_of_every_value_are_not_text() -> None:
     assert caught.value.code == "not_text"
 
 
+@pytest.mark.parametrize("data", [b"\x01\x02\x03a", b"\x7fELF", b"ab\x80\x01"])
+def test_a_few_binary_bytes_are_not_text(data: bytes) -> None:
+    with pytest.raises(UnsupportedDocument) as caught:
+        parse(data, name="a.txt")
+    assert caught.value.code in ("not_text", "undecodable")
+
+
+@pytest.mark.parametrize(
+    "data", [b"ok", b"one stray \x01 control character", b"\x1b[1mbold\x1b[0m"]
+)
+def test_a_short_text_stays_text_with_a_stray_control(data: bytes) -> None:
+    assert parse(data, name="a.txt").text
+
+
 def test_a_guess_between_odd_encodings_carries_a_warning() -> None:
     data = b"\x81\x8d\x8f abc \x90\x9d " * 30
     assert decode(data, IngestLimits(fallback_encoding="")).warnings
