@@ -3,8 +3,9 @@
 Run from the repository's root: python benchmarks/bench/generator.py [seconds]
 A trivial server (server.py) has the other core; the generator is one process. For each client the
 CPU of its process per request is measured at a steady rate (Poisson arrivals); higher rates follow
-until the bench itself calls its result not valid. `forebay` runs are real bench runs (schedule, recorder and all);
-`aiohttp` is the same load sent by aiohttp's client, with nothing recorded but the first chunk.
+until the bench itself calls its result not valid. `forebay` runs are real bench runs (schedule,
+recorder and all); `aiohttp` is the same load sent by aiohttp's client, with nothing recorded but
+the first chunk.
 """
 
 from __future__ import annotations
@@ -167,11 +168,12 @@ def run_aiohttp(url: str, rate: float, seconds: float, chunks: int) -> dict[str,
 
 def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 2.0
-    rows = []
-    for chunks, gap_ms, rates in SHAPES:
-        for rate in rates:
-            for client in (run_forebay, run_aiohttp):
-                rows.append(measure(client, rate, seconds, (chunks, gap_ms)))
+    rows = [
+        measure(client, rate, seconds, (chunks, gap_ms))
+        for chunks, gap_ms, rates in SHAPES
+        for rate in rates
+        for client in (run_forebay, run_aiohttp)
+    ]
     for gap_ms in (0.0, 2.0):
         for rate in CAPACITY_RATES:
             rows.append(measure(run_forebay, rate, seconds, (8, gap_ms)))
