@@ -1,0 +1,108 @@
+"""The laboratory from the command line: engines served, loaded, compared, interrupted."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+FOREBAY = (sys.executable, "-c", "from forebay.app.cli import main; main()")
+WITHIN_S = 60.0
+
+
+def forebay(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*FOREBAY, *words], capture_output=True, text=True, timeout=WITHIN_S, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[str]:
+    served = subprocess.Popen(
+        [*FOREBAY, "simulate", "serve", "--port", "0", "--output", "cap", "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert served.stdout is not None
+        yield json.loads(served.stdout.readline())["replicas"][0]
+    finally:
+        served.terminate()
+        assert served.wait(30) == 0
+
+
+def test_the_short_form_loads_and_writes(engine: str, tmp_path: Path) -> None:
+    out, html = tmp_path / "run.json", tmp_path / "run.html"
+    ran = forebay(
+        *("bench", engine, "--rate", "20", "--duration", "1.5", "--json"),
+        *("--out", str(out), "--html", str(html), "--lang", "zh"),
+    )
+    # A busy machine makes the result invalid, which is said and is status 1.
+    assert ran.returncode == (1 if "NOT VALID" in ran.stderr else 0), ran.stderr
+    result = json.loads(ran.stdout)
+    assert result == json.loads(out.read_bytes())
+    assert result["total"]["sent"] == result["total"]["ok"] > 10
+    assert result["run"]["workload"]["arrivals"]["rate"] == 20
+    page = html.read_text(encoding="utf-8")
+    assert 'lang="zh-CN"' in page and engine in page
+
+
+def test_ctrl_c_keeps_what_was_measured(engine: str, tmp_path: Path) -> None:
+    out = tmp_path / "run.json"
+    running = subprocess.Popen(
+        [*FOREBAY, "bench", engine, "--rate", "20", "--duration", "600", "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(4)
+    running.send_signal(signal.SIGINT)
+    told, warned = running.communicate(timeout=30)
+    assert running.returncode == (1 if "NOT VALID" in warned else 0), warned
+    assert "good" in told
+    assert json.loads(out.read_bytes())["duration_s"] < 60
+
+
+def test_results_are_compared_and_shown_again(tmp_path: Path) -> None:
+    results = []
+    for card in ("h100", "l4"):
+        out = tmp_path / f"{card}.json"
+        words = ("--mix", "light", "--rate", "10", "--duration", "40", "--out", str(out))
+        assert forebay("simulate", "run", "--profile", f"{card}/8b", *words).returncode == 0
+        results.append(str(out))
+    compared = forebay("bench", "compare", *results, "--html", str(tmp_path / "c.html"))
+    assert compared.returncode == 0
+    assert "worse" in compared.stdout and "target" in compared.stdout
+    assert (tmp_path / "c.html").stat().st_size > 500_000
+    shown = forebay("bench", "report", results[0])
+    assert shown.returncode == 0 and "good 100.00%" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        (("bench", "http://127.0.0.1:9", "--rate", "1"), 1, "nothing answers"),
+        (("bench", "ftp://127.0.0.1"), 2, "ftp"),
+        (("bench", "http://127.0.0.1:9", "--rate", "-1"), 2, "rate"),
+        (("bench", "http://127.0.0.1:9", "--header", "x"), 2, "name=value"),
+        (("bench", "http://127.0.0.1:9", "--key-file", "none"), 2, "none"),
+        (("bench", "compare", "none.json", "none.json"), 2, "none.json"),
+        (("bench", "ramp", "http://127.0.0.1:9", "--from", "9", "--to", "3"), 2, "ramp"),
+        (("simulate", "run", "--profile", "h100/9b"), 2, "did you mean"),
+        (("simulate", "run", "--router", "best"), 2, "router"),
+        (("simulate", "serve", "--fault", "fire"), 2, "fire"),
+        (("simulate", "serve", "--speed", "0"), 2, "speed"),
+        (("simulate", "calibrate", "http://127.0.0.1:9", "--out", "x.toml"), 2, ".json"),
+    ],
+)
+def test_wrong_use_is_one_sentence(words: tuple[str, ...], status: int, told: str) -> None:
+    ran = forebay(*words)
+    assert ran.returncode == status, ran.stderr
+    assert told in ran.stderr and len(ran.stderr.strip().splitlines()) == 1, ran.stderr
+    assert ran.stderr.startswith("forebay: ") and not ran.stdout

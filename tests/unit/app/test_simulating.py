@@ -1,0 +1,77 @@
+"""Simulation from the command line: settings by word, profiles, a virtual run, its delivery."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from forebay.app.delivery import Delivery
+from forebay.app.loads import LoadWords
+from forebay.app.output import Output
+from forebay.app.simulating import EngineChanges, FleetWords, profiles, run, settings_of
+from forebay.kernel.errors import ConfigError
+from forebay.lab.measure.result import load_result
+from forebay.lab.sim.serving import SimulatedServer
+
+LOAD = LoadWords(mix="light", rate=20.0, duration=5.0)
+
+
+def test_settings_are_read_by_name() -> None:
+    options = settings_of(
+        SimulatedServer, {"port": 1}, ["max-num-seqs=64", "prefix_caching=false", "speed=2"]
+    )
+    assert (options.max_num_seqs, options.prefix_caching, options.speed) == (64, False, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("pair", "told"),
+    [
+        ("max_num_sequences=1", "names: "),
+        ("max_num_seqs", "not 'max_num_seqs'"),
+        ("max_num_seqs=many", "cannot be read"),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence(pair: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        settings_of(EngineChanges, {}, [pair])
+
+
+def test_profiles_are_listed_and_shown(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert profiles(None, Output(as_json=True)) == 0
+    rows = json.loads(capfdbinary.readouterr().out)
+    (row,) = [row for row in rows if row["profile"] == "h100/llama-3.1-8b/fp16/tp1"]
+    assert row["tokens_per_s_of_64"] > row["tokens_per_s_of_1"] > 0 < row["ttft_s"]
+    assert profiles("h100/8b", Output(as_json=True)) == 0
+    assert json.loads(capfdbinary.readouterr().out)["hardware"]["source"]
+    with pytest.raises(ConfigError, match="h100"):
+        profiles("h1000/8b", Output())
+
+
+def test_a_virtual_run_is_printed_and_written(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    out = tmp_path / "run.json"
+    fleet = FleetWords(profile="h100/8b", replicas=2, settings=["max_num_seqs=8"])
+    assert run(fleet, LOAD, Delivery(Output(as_json=True), out, None, "en")) == 0
+    printed = capfdbinary.readouterr().out
+    assert printed == out.read_bytes()
+    result = load_result(out)
+    assert result.total.goodput_share == 1.0
+    assert result.run.options["pools"][0]["engine"]["max_num_seqs"] == 8
+    assert result.run.target.startswith("2 x h100/")
+
+
+def test_people_read_a_table_and_no_json(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(FleetWords(profile="h100/8b"), LOAD, Delivery(Output(), None, None, "en")) == 0
+    told = capfd.readouterr().out
+    assert "good 100.00%" in told and "TTFT" in told and "{" not in told
+
+
+def test_files_that_cannot_be_written_are_refused_before_the_work(tmp_path: Path) -> None:
+    for out in (tmp_path, tmp_path / "none" / "run.json"):
+        with pytest.raises(ConfigError, match="cannot be written"):
+            Delivery(Output(), out, None, "en")
+    with pytest.raises(ConfigError, match="en or zh"):
+        Delivery(Output(), None, None, "fr")
