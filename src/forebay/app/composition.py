@@ -15,11 +15,12 @@ import uvloop
 
 from forebay import __version__
 from forebay.app.admitting import open_admission
+from forebay.app.bearer_keys import generation_keys
 from forebay.app.latency import wake_promptly
 from forebay.app.overriding import Overriding
 from forebay.app.remote import RemoteWriting
 from forebay.app.runtime import Process, open_process, store_folder
-from forebay.app.settings import Settings
+from forebay.app.settings import Settings, environment
 from forebay.context import CitationStream, PromptBuilder
 from forebay.gateway.app import GatewayApp
 from forebay.gateway.build import build_app, build_mcp
@@ -92,9 +93,8 @@ async def open_answerer(process: Process) -> AsyncIterator[Answerer]:
     settings = reading.settings
     counter = EstimatedTokenCounter()
     async with AsyncExitStack() as stack:
-        generator = await stack.enter_async_context(
-            open_generator(settings.generation, counter=counter)
-        )
+        keyed = await asyncio.to_thread(generation_keys, settings.generation, environment())
+        generator = await stack.enter_async_context(open_generator(keyed, counter=counter))
         admission, quotas = await stack.enter_async_context(
             open_admission(settings, reading.clock, store_folder(settings))
         )

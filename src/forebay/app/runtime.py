@@ -11,10 +11,11 @@ from pathlib import Path
 
 import msgspec
 
+from forebay.app.bearer_keys import embedding_keys
 from forebay.app.counting import chunk_counter
 from forebay.app.indexes import IndexSet
 from forebay.app.records import BlockingPool, existing_kbs
-from forebay.app.settings import Settings, model_cache
+from forebay.app.settings import Settings, environment, model_cache
 from forebay.app.writing import Writing, WritingParts
 from forebay.embedding.opening import open_embedder
 from forebay.kernel.clock import Clock, SystemClock
@@ -80,7 +81,8 @@ async def open_process(settings: Settings, *, write: bool) -> AsyncIterator[Proc
             stack.callback(reader.close)
         indexes = IndexSet(partial(_open_index, settings, folder, reader, write))
         stack.callback(indexes.close)
-        embedder = await open_embedder(settings.embedding, cache=model_cache(settings), clock=clock)
+        embedding = await asyncio.to_thread(embedding_keys, settings.embedding, environment())
+        embedder = await open_embedder(embedding, cache=model_cache(settings), clock=clock)
         if embedder is not None:
             stack.push_async_callback(embedder.close)
         reading = Reading(settings, reader, indexes, threads, embedder, clock)

@@ -115,6 +115,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tenants: tuple[TenantSettings, ...] = ()
 
 
+def environment() -> Mapping[str, str]:
+    """What the process was started with; nothing else in the package reads it."""
+    return os.environ
+
+
 def load_settings(
     file: Path | None,
     flags: Mapping[str, Any],
@@ -126,7 +131,7 @@ def load_settings(
         layers.append(file_layer(file))
     elif DEFAULT_FILE.is_file():
         layers.append(file_layer(DEFAULT_FILE))
-    environ = os.environ if environ is None else environ
+    environ = environment() if environ is None else environ
     layers.append(environment_layer(environ, Settings.__struct_fields__))
     layers.append(flags_layer(flags))
     configuration = merge(layers, Settings)

@@ -32,6 +32,16 @@ class EmbeddingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     api_key: Annotated[
         str, msgspec.Meta(description="Bearer key for the endpoint; empty sends none.")
     ] = ""
+    api_key_env: Annotated[
+        str,
+        msgspec.Meta(
+            description="Environment variable that holds the bearer key, so that the file need not."
+        ),
+    ] = ""
+    api_key_file: Annotated[
+        str,
+        msgspec.Meta(description="File that holds the bearer key and nothing else, read at start."),
+    ] = ""
     dimensions: Annotated[
         int,
         msgspec.Meta(ge=0, description="Vector size to ask the endpoint for; 0: the model's own."),

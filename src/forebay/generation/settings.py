@@ -46,6 +46,15 @@ class PoolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ]
     model: Annotated[str, Meta(description="Model name the replicas know.", min_length=1)]
     api_key: Annotated[str, Meta(description="Bearer key; empty sends none.")] = ""
+    api_key_env: Annotated[
+        str,
+        Meta(
+            description="Environment variable that holds the bearer key, so that the file need not."
+        ),
+    ] = ""
+    api_key_file: Annotated[
+        str, Meta(description="File that holds the bearer key and nothing else, read at start.")
+    ] = ""
     max_input_tokens: Annotated[
         int, Meta(description="Longest prompt this pool takes, in tokens.", ge=1)
     ] = 4096
