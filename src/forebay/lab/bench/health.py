@@ -15,6 +15,8 @@ from forebay.lab.measure.result import Generator, Quantiles
 _BATCH = 4_096
 _LEAST_ELAPSED_S = 1.0
 """Below this the CPU's share says nothing: the kernel counts it in hundredths of seconds."""
+_WAITING_SHARE = 0.01
+"""More requests than this that wait for the generator's own bound reach into the P99."""
 
 
 class Health:
@@ -32,7 +34,7 @@ class Health:
         self._started_at = clock.now()
         self._cpu_at_start = _cpu_s()
         self._elapsed_s = self._final_share = 0.0
-        self._connections = 0
+        self._connections = self._waited = 0
 
     def start(self) -> None:
         """The load begins now: what came before is not the generator's."""
@@ -65,8 +67,9 @@ class Health:
         elapsed = self._clock.now() - self._started_at
         return (_cpu_s() - self._cpu_at_start) / elapsed if elapsed > 0 else 0.0
 
-    def finish(self, connections: int) -> None:
-        """The load is over; ``connections`` were opened for it."""
+    def finish(self, connections: int, waited: int) -> None:
+        """The load is over: so many connections were opened, so many requests waited for one."""
+        self._waited = waited
         self._elapsed_s = self._clock.now() - self._started_at
         self._final_share = self.cpu_share()
         self._connections = connections
@@ -82,6 +85,7 @@ class Health:
         self.not_sent += other.not_sent
         self.max_in_flight += other.max_in_flight
         self._connections += other._connections
+        self._waited += other._waited
         self._elapsed_s = max(self._elapsed_s, other._elapsed_s)
         self._final_share = max(self._final_share, other._final_share)
 
@@ -104,6 +108,11 @@ class Health:
             why_not.append(
                 f"{self.not_sent} requests were not sent because {bounds.max_in_flight} were "
                 "already under way: raise that bound or lower the rate"
+            )
+        if self._waited > self.sends * _WAITING_SHARE:
+            why_not.append(
+                f"{self._waited} requests waited because all {bounds.max_connections} connections "
+                "were in use: raise that bound or lower the rate"
             )
         return Generator(
             valid=not why_not,

@@ -14,6 +14,7 @@ import msgspec
 from forebay.kernel.clock import Clock
 from forebay.kernel.errors import first_error
 from forebay.lab.bench.address import parse_base_url, resolve
+from forebay.lab.bench.descriptors import make_room
 from forebay.lab.bench.desk import Books, Desk
 from forebay.lab.bench.health import Health
 from forebay.lab.bench.live import Live
@@ -72,6 +73,7 @@ async def offer(
     ``share`` says which part of the load this is, and waits for the common start.
     """
     part, begin = share or (Part(), _soon(clock))
+    make_room(options.bounds.max_connections)
     address = parse_base_url(options.target.base_url)
     async with _pool(options, clock) as pool:
         writer = PayloadWriter(options.target, address, options.target.model)
@@ -82,7 +84,8 @@ async def offer(
                 books.health.start()
                 desk.origin = await begin()
                 await loop.run()
-        books.health.finish(pool.statistics().opened)
+        statistics = pool.statistics()
+        books.health.finish(statistics.opened, statistics.waited)
 
 
 def _soon(clock: Clock) -> Begin:

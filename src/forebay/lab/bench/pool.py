@@ -26,6 +26,8 @@ class PoolStatistics(msgspec.Struct, frozen=True):
     open: int
     idle: int
     waiting: int
+    waited: int
+    """Exchanges that found every connection the bound allows in use."""
 
 
 class Pool:
@@ -51,6 +53,7 @@ class Pool:
         self._all: set[Connection] = set()
         self._opening = 0
         self._opened = 0
+        self._waited = 0
         self._closing = False
 
     def submit(self, exchange: Exchange) -> None:
@@ -60,6 +63,8 @@ class Pool:
             if connection.usable():
                 connection.send(exchange)
                 return
+        if len(self._all) + self._opening >= self._max:
+            self._waited += 1
         self._waiting.append(exchange)
         self._open_more()
 
@@ -76,8 +81,14 @@ class Pool:
             connection.abort()
 
     def statistics(self) -> PoolStatistics:
-        """Connections opened so far, open now, idle now; exchanges that wait for one."""
-        return PoolStatistics(self._opened, len(self._all), len(self._idle), len(self._waiting))
+        """What was done so far, and what is held now."""
+        return PoolStatistics(
+            opened=self._opened,
+            open=len(self._all),
+            idle=len(self._idle),
+            waiting=len(self._waiting),
+            waited=self._waited,
+        )
 
     # --- what connections report ----------------------------------------------------------------
 

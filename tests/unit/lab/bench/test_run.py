@@ -313,6 +313,8 @@ async def test_the_wait_for_a_connection_counts() -> None:
     assert target.connections == 1
     assert result.total.statuses == {OK: 10}
     assert result.total.total.max_s > 0.35
+    assert result.generator is not None and not result.generator.valid
+    assert "waited because all 1 connections" in result.generator.why_not[0]
 
 
 async def test_the_generators_own_bound_makes_the_result_invalid() -> None:
@@ -386,6 +388,7 @@ async def test_options_that_cannot_work() -> None:
         ({"timeout_s": 0.0}, "the time-out is 0"),
         ({"warmup_s": -1.0}, "warm-up"),
         ({"max_connections": 0}, "connections is 0"),
+        ({"max_connections": 10**9}, "lower the bound of connections"),
         ({"headers": {"Host": "x"}}, "set by the bench"),
         ({"headers": {"a b": "x"}}, "not a header's name"),
         ({"headers": {"a": "x\r\ny: z"}}, "cannot carry"),
