@@ -75,6 +75,11 @@ def packed_length(data: bytes) -> int:
     return length
 
 
+def packed_chinese(data: bytes) -> bool:
+    """Return whether one packed chunk is of a Chinese document."""
+    return data[-1] != 0
+
+
 class FactsTable:
     """Packed facts of some chunks, side by side."""
 

@@ -31,6 +31,7 @@ from forebay.retrieval.files import read_struct, sync_folder, write_passing, wri
 from forebay.retrieval.keys import row_keys
 from forebay.retrieval.lexical_base import LexicalBase
 from forebay.retrieval.lexical_search import LexicalView
+from forebay.retrieval.priority import giving_way
 from forebay.retrieval.recent import Entry, Recent
 from forebay.retrieval.settings import LexicalSettings
 from forebay.retrieval.terms import ANALYSIS_VERSION, Analyzer
@@ -286,7 +287,8 @@ class LexicalIndex:
             writer: tantivy.IndexWriter | None
             writer, self._writer = self._writer, None
             if writer is None:
-                writer = index.writer(heap_size=self._settings.writer_heap_bytes, num_threads=1)
+                heap_bytes = self._settings.writer_heap_bytes
+                writer = giving_way(lambda: index.writer(heap_size=heap_bytes, num_threads=1))
             try:
                 for chunk_id in removed:
                     writer.delete_documents_by_term("chunk", chunk_id)

@@ -20,6 +20,7 @@ Ids = npt.NDArray[np.int64]
 
 NO_IDS: Ids = np.empty(0, np.int64)
 _ALLOWED_SETS_MAX = 32
+_IDF_MAX = 20_000
 _FEW_IDS = 2048
 _DENSE = 4
 """A run of ids with at most this many times their number between its ends is asked as a range."""
@@ -42,6 +43,7 @@ class LexicalBase:
         self._facts = facts
         self._lock = Lock()
         self._allowed: OrderedDict[Demands, Ids] = OrderedDict()
+        self._idf: dict[str, float] = {}
         self.chunks = 0 if searcher is None else searcher.num_docs
         self.segments = 0 if searcher is None else searcher.num_segments
         self.length, self._counted = self._statistics()
@@ -160,8 +162,14 @@ class LexicalBase:
 
     def _engine_idf(self, term: str) -> float:
         assert self._searcher is not None
-        held = self._searcher.doc_freq("body", term)
-        return float(np.log1p((self._counted - held + 0.5) / (held + 0.5)))
+        known = self._idf.get(term)
+        if known is None:
+            held = self._searcher.doc_freq("body", term)
+            known = float(np.log1p((self._counted - held + 0.5) / (held + 0.5)))
+            if len(self._idf) >= _IDF_MAX:
+                self._idf.clear()
+            self._idf[term] = known
+        return known
 
     def _demand(self, keys: tuple[str, ...]) -> tantivy.Query:
         if not keys:

@@ -16,6 +16,7 @@ from forebay.retrieval.counts import (
     FactsCache,
     Floats,
     Mask,
+    packed_chinese,
     term_hash,
     unpack_facts,
 )
@@ -170,10 +171,7 @@ class LexicalView:
     def chinese(self, chunk_ids: Sequence[int]) -> Mask:
         """Return which of ``chunk_ids`` are of Chinese documents; unknown ones are not."""
         packed = self._packed(chunk_ids)
-        facts = unpack_facts([data for data in packed if data is not None], ())
-        mask = np.zeros(len(packed), np.bool_)
-        mask[[data is not None for data in packed]] = facts.chinese
-        return mask
+        return np.array([data is not None and packed_chinese(data) for data in packed], np.bool_)
 
     def allowed(self, demands: Demands) -> Ids:
         """Return the ids of all chunks that meet ``demands``, ascending."""
