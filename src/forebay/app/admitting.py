@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
+
 from forebay.app.overriding import Overriding
 from forebay.app.scale_out import ScaleOutHook
 from forebay.app.settings import Settings
@@ -69,14 +71,11 @@ def pools_of(settings: Settings) -> list[tuple[PoolRule, tuple[str, ...], GateSe
     """Each pool's rule, the names of its replicas, its gate; ``ConfigError`` for unknown names."""
     generation, extra = settings.generation, settings.admission.pools
     if generation.backend == "openai":
-        found = [
-            (
-                _rule(pool.name, pool.max_input_tokens, pool.max_output_tokens, extra),
-                pool.base_urls,
-                extra.get(pool.name, PoolAdmission()).gate,
-            )
-            for pool in generation.pools
-        ]
+        found = []
+        for pool in generation.pools:
+            how = extra.get(pool.name, PoolAdmission())
+            rule = _rule(pool.name, pool.max_input_tokens, pool.max_output_tokens, extra)
+            found += [(lane, pool.base_urls, gate) for lane, gate in lanes(rule, how.gate, how)]
     elif generation.backend == "llama":
         llama = generation.llama
         slots = LimitSettings(initial=llama.slots, least=llama.slots, most=llama.slots)
@@ -88,8 +87,8 @@ def pools_of(settings: Settings) -> list[tuple[PoolRule, tuple[str, ...], GateSe
         rule = _rule("extractive", UNBOUNDED_TOKENS, UNBOUNDED_TOKENS, extra)
         found = [(rule, ("local",), gate)]
     names = {rule.name for rule, _, _ in found}
-    for name, pool in extra.items():
-        for wanted in (name, *pool.spill_to):
+    for name, entered in extra.items():
+        for wanted in (name, *entered.spill_to):
             if wanted not in names:
                 raise ConfigError(
                     f"admission.pools names {wanted}, which is no pool of the backend "
@@ -98,6 +97,24 @@ def pools_of(settings: Settings) -> list[tuple[PoolRule, tuple[str, ...], GateSe
                     param="admission.pools",
                 )
     return found
+
+
+def lanes(
+    rule: PoolRule, gate: GateSettings, how: PoolAdmission
+) -> list[tuple[PoolRule, GateSettings]]:
+    """One way into a pool, or two: long requests wait for one another, not the short for them."""
+    long_tokens = int(gate.long_tokens)
+    if not how.long_requests or rule.max_input_tokens + rule.max_output_tokens <= long_tokens:
+        return [(rule, gate)]
+    few = LimitSettings(initial=how.long_requests, most=how.long_requests)
+    patient = ShedSettings(target_s=5.0, interval_s=5.0, max_wait_s=30.0)
+    return [
+        (msgspec.structs.replace(rule, max_total_tokens=long_tokens), gate),
+        (
+            msgspec.structs.replace(rule, name=f"{rule.name}-long", engines=rule.name),
+            msgspec.structs.replace(gate, limit=few, shed=patient),
+        ),
+    ]
 
 
 def _rule(

@@ -11,6 +11,7 @@ most ``max_tokens`` of cost (F1.7: the number and tokens let in are the engine's
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -193,7 +194,7 @@ class PoolGate:
             # The speed of late, not since the beginning: it shows what crowding does at once.
             written = max(1, tokens - ticket.sampled_tokens)
             in_flight = self.loads[ticket.replica].requests
-            self.limit.observe((now - ticket.sampled_at) / written, in_flight)
+            self.limit.observe((now - ticket.sampled_at) / written, self._used(in_flight))
             self.service.observe(ticket.input_tokens, tokens, now - ticket.sent_at)
             ticket.sampled_at = now
         ticket.sampled_tokens = tokens
@@ -394,6 +395,10 @@ class PoolGate:
         self.health[ticket.replica].ended(ticket, now, ok=ok)
         return in_flight
 
+    def _used(self, in_flight: int) -> int:
+        """How much of the limit that is, were nothing held back: a hold must not freeze it."""
+        return math.ceil(in_flight / (1 - self.hold))
+
     def _learn(self, ticket: Ticket, now: float, in_flight: int, ok: bool | None) -> None:
         if ok is None and now < ticket.deadline_at:
             return
@@ -403,7 +408,7 @@ class PoolGate:
         steps = self.service.steps(ticket.input_tokens, ticket.output_tokens)
         self.tail.observe(took_s / steps, long=ticket.cost > self._settings.long_tokens)
         # A client that waited until its deadline was let in beside too many others.
-        self.limit.observe(took_s / steps, in_flight, ok=bool(ok))
+        self.limit.observe(took_s / steps, self._used(in_flight), ok=bool(ok))
 
 
 _RANK: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}

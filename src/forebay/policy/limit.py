@@ -111,7 +111,11 @@ class AdaptiveLimit:
             self._base, exact, self._restore = middle, self._restore, None
             self._set(exact)
             return
-        if self._base is None or middle < self._base:
+        if self._exact <= self._settings.least:
+            # At the floor nothing is less crowded: what is measured there is the base, and the
+            # search begins anew.
+            self._base, self._doubling = middle, True
+        elif self._base is None or middle < self._base:
             self._base = middle
         ratio = middle / (self._settings.tolerance * self._base)
         ended = self._doubling and ratio > 1

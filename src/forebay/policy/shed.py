@@ -20,8 +20,9 @@ from msgspec import Meta
 DECAY_FLOOR = 1e-9
 UNLEARNED_RATIO = 50.0
 """Prompt tokens that take as long as one written token, until it is known better."""
-MOST_RATIO = 1000.0
-MOST_OVERHEAD = 100.0
+LEAST_RATIO, MOST_RATIO = 5.0, 500.0
+RATIO_AFTER = 200
+"""Requests before the ratio is learned: a limit's base is measured by it and must not jump."""
 
 
 class ShedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -167,18 +168,17 @@ class ServiceForecast:
         return a + b * input_tokens + c * output_tokens
 
     def steps(self, input_tokens: float, output_tokens: float) -> float:
-        """The work in units of one written token: (a + b x input) / c + output.
+        """The work in units of one written token: input x b / c + output.
 
-        An overload stretches all three alike, so time over steps compares requests of any shape.
-        The ratios are the learned ones where lengths vary enough to tell, within sane bounds.
+        An overload stretches both coefficients alike, so time over steps compares requests of any
+        shape. The ratio is the learned one where lengths vary enough to tell, within sane bounds.
         """
-        overhead, ratio = 0.0, UNLEARNED_RATIO
-        if self._seen >= self._learn_after and self._varied():
-            a, b, c = self._coefficients()
-            if c > 0:
-                overhead = min(MOST_OVERHEAD, a / c)
-                ratio = min(MOST_RATIO, max(1.0, c / b if b > 0 else MOST_RATIO))
-        return max(1.0, overhead + input_tokens / ratio + output_tokens)
+        ratio = UNLEARNED_RATIO
+        if self._seen >= RATIO_AFTER and self._varied():
+            _, b, c = self._coefficients()
+            if b > 0 and c > 0:
+                ratio = min(MOST_RATIO, max(LEAST_RATIO, c / b))
+        return max(1.0, input_tokens / ratio + output_tokens)
 
     def _varied(self) -> bool:
         """Whether output lengths deviate by a third of their mean or more."""

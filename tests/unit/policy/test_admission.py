@@ -327,3 +327,19 @@ def _nothing_is_held(made: Admission) -> None:
         assert figures["queue_waiting"] == 0
     assert not made._waiting
     assert not made.desk._in_work
+
+
+async def test_long_requests_have_a_lane_of_their_own_into_the_same_engines() -> None:
+    short = PoolRule("engines", 16_000, 2000, max_total_tokens=4000)
+    long = PoolRule("engines-long", 16_000, 2000, engines="engines")
+    gates = {"engines": pool(4), "engines-long": pool(1)}
+    desk = Desk(AdmissionSettings(), (long, short), gates, SystemClock(), WallClock())
+    made = Admission(desk)
+    async with made.admit(ask(8000, 2000)) as first:
+        assert (first.pool, first.entry.pool) == ("engines", "engines-long")
+        waiter = asyncio.get_running_loop().create_task(_enter(made, ask(8000, 2000)))
+        await asyncio.sleep(0)
+        async with made.admit(ask(500, 500)) as permit:
+            assert (permit.pool, permit.entry.pool) == ("engines", "engines")
+        assert not waiter.done()
+    assert (await waiter).entry.pool == "engines-long"

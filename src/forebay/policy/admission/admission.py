@@ -150,7 +150,7 @@ class Admission:
             permit.waited_s += self.desk.clock.now() - began_at
         if ticket.state == "refused":
             raise overloaded(ticket)
-        permit.pool, permit.replica = permit.entry.pool, ticket.replica
+        permit.pool, permit.replica = permit.entry.engines, ticket.replica
 
     async def _wait(self, ticket: Ticket, now: float) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -57,6 +57,7 @@ class Entry:
         "cap",
         "clamped",
         "completion_tokens",
+        "engines",
         "gate",
         "pool",
         "prompt_tokens",
@@ -73,6 +74,7 @@ class Entry:
         self.cap = cap  # output tokens it may write
         self.clamped = cap < (ask.cap or cap)
         self.pool = ""
+        self.engines = ""
         self.gate: PoolGate | None = None
         self.rate: RateState | None = None
         self.reservation: Reservation | None = None
@@ -165,14 +167,17 @@ class Desk:
     def enter(self, entry: Entry) -> PoolGate:
         """Arrive at the gate of a pool; the ticket is sent, waits or is refused then."""
         ticket, now = entry.ticket, self.clock.now()
-        choices = self._rules.choose(entry.ask.who.tenant, ticket.input_tokens, entry.ask.cap)
+        output = entry.ask.cap if entry.ask.cap is not None else ticket.output_tokens
+        choices = self._rules.choose(
+            entry.ask.who.tenant, ticket.input_tokens, min(output, ticket.output_tokens)
+        )
         rule = choices[0]
         if len(choices) > 1 and not self.gates[rule.name].has_room(ticket, now):
             # Spill only into room that is free: two lines are never better than one.
             spill = (one for one in choices[1:] if self.gates[one.name].has_room(ticket, now))
             rule = next(spill, rule)
         gate = self.gates[rule.name]
-        entry.pool, entry.gate = rule.name, gate
+        entry.pool, entry.gate, entry.engines = rule.name, gate, rule.engines or rule.name
         entry.cap = min(entry.cap, rule.max_output_tokens)
         gate.arrive(ticket, now)
         return gate

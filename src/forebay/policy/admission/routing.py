@@ -1,8 +1,10 @@
 """Which pool takes a request, by counted tokens and tenant; where it may go when that is full.
 
-Short and long requests never share an engine (F1.5): pools are tried from the smallest input
-bound up, and the first that fits takes it. A pool dedicated to tenants (F0.8) goes before the
-others for them and is closed to everybody else. A request spills only to pools its own names.
+Short and long requests never share an engine unawares (F1.5): pools are tried from the smallest
+bound up, and the first that fits takes it. Two pools may be lanes into the same engines: then each
+has a gate of its own, and the long ones cannot take the short ones' places. A pool dedicated to
+tenants (F0.8) goes before the others for them and is closed to everybody else. A request spills
+only to pools its own names.
 """
 
 from __future__ import annotations
@@ -15,13 +17,15 @@ from forebay.kernel.errors import ContextTooLong
 
 
 class PoolRule(msgspec.Struct, frozen=True):
-    """What one pool takes."""
+    """What one pool takes; ``engines`` is the engine pool behind it, its own name if empty."""
 
     name: str
     max_input_tokens: int
     max_output_tokens: int
     tenants: frozenset[str] = frozenset()
     spill_to: tuple[str, ...] = ()
+    max_total_tokens: int | None = None
+    engines: str = ""
 
     def takes(self, tenant: str, input_tokens: int) -> bool:
         """Whether such a request may go there."""
@@ -29,21 +33,29 @@ class PoolRule(msgspec.Struct, frozen=True):
             not self.tenants or tenant in self.tenants
         )
 
+    def suits(self, input_tokens: int, output_tokens: int) -> bool:
+        """Whether it is of the size that the pool is for."""
+        if output_tokens > self.max_output_tokens:
+            return False
+        total = input_tokens + output_tokens
+        return self.max_total_tokens is None or total <= self.max_total_tokens
+
 
 class PoolRules:
     """Every pool's rule."""
 
     def __init__(self, rules: Sequence[PoolRule]) -> None:
         self.by_name = {rule.name: rule for rule in rules}
-        self._ordered = sorted(rules, key=lambda rule: (not rule.tenants, rule.max_input_tokens))
+        self._ordered = sorted(rules, key=_size)
 
     def choose(
         self, tenant: str, input_tokens: int, output_tokens: int | None
     ) -> tuple[PoolRule, ...]:
         """The pool for a request, then those it may spill to.
 
-        Long answers asked for by name (``output_tokens``) go where they fit, if anywhere they do;
-        else the largest cuts them. ``ContextTooLong`` when no pool takes the input.
+        ``output_tokens`` is what the client allows or is expected to get, None when unknown: long
+        answers go where they fit, if anywhere they do; else the largest cuts them.
+        ``ContextTooLong`` when no pool takes the input.
         """
         fitting = [rule for rule in self._ordered if rule.takes(tenant, input_tokens)]
         if not fitting:
@@ -57,8 +69,14 @@ class PoolRules:
         own = [rule for rule in fitting if rule.tenants]
         among = own or fitting
         first = next(
-            (rule for rule in among if (output_tokens or 0) <= rule.max_output_tokens),
-            max(among, key=lambda rule: rule.max_output_tokens),
+            (rule for rule in among if rule.suits(input_tokens, output_tokens or 0)),
+            max(among, key=_size),
         )
         spills = [self.by_name[name] for name in first.spill_to if name in self.by_name]
         return (first, *(rule for rule in spills if rule.takes(tenant, input_tokens)))
+
+
+def _size(rule: PoolRule) -> tuple[bool, int, float, int]:
+    """Dedicated pools first, then from the smallest up."""
+    total = float("inf") if rule.max_total_tokens is None else rule.max_total_tokens
+    return (not rule.tenants, rule.max_input_tokens, total, rule.max_output_tokens)

@@ -49,9 +49,17 @@ class AccessRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PoolAdmission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How one pool is entered."""
+    """How one pool is entered, and how much of it long requests may take."""
 
     gate: GateSettings = GateSettings()
+    long_requests: Annotated[
+        int,
+        Meta(
+            description="Long requests let into each replica at once, in a lane of their own; "
+            "0: no such lane.",
+            ge=0,
+        ),
+    ] = 2
     tenants: Annotated[
         tuple[str, ...], Meta(description="Only these tenants may use it; empty: all.")
     ] = ()

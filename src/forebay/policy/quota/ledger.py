@@ -80,7 +80,7 @@ class QuotaLedger:
 
     def reserve(self, claims: Sequence[Claim], amount: float, now: float) -> Reservation | Refusal:
         """Charge ``amount`` to every claim, or to none and say which refused for how long."""
-        buckets = tuple(self._bucket(claim, now) for claim in claims)
+        buckets = tuple(self.bucket(claim, now) for claim in claims)
         worst: Refusal | None = None
         for claim, bucket in zip(claims, buckets, strict=True):
             wait_s = bucket.wait_s(amount, now)
@@ -94,7 +94,7 @@ class QuotaLedger:
 
     def remaining(self, claims: Sequence[Claim], now: float) -> tuple[Claim, float] | None:
         """The claim with the least left and what that is; None without claims."""
-        levels = [(claim, self._bucket(claim, now).level(now)) for claim in claims]
+        levels = [(claim, self.bucket(claim, now).level(now)) for claim in claims]
         return min(levels, key=lambda one: one[1], default=None)
 
     def most(self, claims: Sequence[Claim]) -> float:
@@ -105,7 +105,8 @@ class QuotaLedger:
         """Buckets held."""
         return {"buckets": len(self._buckets)}
 
-    def _bucket(self, claim: Claim, now: float) -> TokenBucket:
+    def bucket(self, claim: Claim, now: float) -> TokenBucket:
+        """The bucket a claim is charged to; it is made, or resized to the claim's limit."""
         key = (claim.dimension, claim.key)
         bucket = self._buckets.get(key)
         if bucket is None:
