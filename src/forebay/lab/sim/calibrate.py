@@ -25,7 +25,13 @@ import aiohttp
 import msgspec
 
 from forebay.kernel.clock import Clock
-from forebay.kernel.errors import ConfigError, DeadlineExceeded, EngineError, first_error
+from forebay.kernel.errors import (
+    ConfigError,
+    DeadlineExceeded,
+    EngineError,
+    EngineRefused,
+    first_error,
+)
 from forebay.lab.sim.fitting import DecodePoint, MixedPoint, PrefillPoint, fit_rates
 from forebay.lab.sim.probe import Endpoint, Observation, ask, first_model
 from forebay.lab.sim.profiles import EngineLimits, FittedProfile
@@ -119,8 +125,7 @@ class _Calibration:
         settings = self._settings
         lengths = sorted(settings.prompt_tokens)
         self._progress("warming up")
-        for _ in range(2):
-            await self._ask(lengths[0], settings.output_tokens)
+        await self._meet(lengths[0])
         prefills, decodes = await self._alone(lengths)
         for count in sorted(settings.in_flight):
             decodes += await self._together(count, (lengths[0], lengths[len(lengths) // 2]))
@@ -138,6 +143,17 @@ class _Calibration:
             ),
             residuals=residuals,
         )
+
+    async def _meet(self, length: int) -> None:
+        """Warm it up, and find out whether it bears the field that OpenAI's API does not have."""
+        try:
+            await self._ask(length, self._settings.output_tokens)
+        except EngineRefused as error:
+            if error.status not in (400, 422):
+                raise
+            self._endpoint = msgspec.structs.replace(self._endpoint, ignore_eos=False)
+            await self._ask(length, self._settings.output_tokens)
+        await self._ask(length, self._settings.output_tokens)
 
     async def _alone(self, lengths: Sequence[int]) -> tuple[list[PrefillPoint], list[DecodePoint]]:
         """Prompts alone, the lengths taken in turn so that a slow moment hits them all."""

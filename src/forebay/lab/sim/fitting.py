@@ -13,6 +13,9 @@ from forebay.kernel.errors import EngineError
 from forebay.lab.sim.profiles import Residual
 from forebay.lab.sim.slots import SlotLevel, SlotRates, SlotSteps
 
+# Prompts up to this many times a bare step say nothing about what a token costs.
+_ABOVE_FLOOR = 1.25
+
 
 class PrefillPoint(msgspec.Struct, frozen=True, kw_only=True):
     """A prompt alone in the engine: time to its first token."""
@@ -46,16 +49,12 @@ def fit_rates(
     """The table of rates that fits these points best, and how well it does for each.
 
     Prefill of n tokens is ``prefill_s + n * prefill_token_s + pairs * prefill_pair_s`` with
-    n (n+1) / 2 pairs; a decode level is a line over the context; ``overlap`` is the median of what
-    the mixed steps saved. ``EngineError`` when a level has no point.
+    n (n+1) / 2 pairs, where that is longer than a bare step; a decode level is a line over the
+    context; ``overlap`` is the median of what the mixed steps saved. ``EngineError`` when nothing
+    was measured.
     """
     if not prefills or not decodes:
         raise EngineError("There is nothing to fit: no measurement succeeded.")
-    pairs = [_pairs(point.prompt_tokens) for point in prefills]
-    rows = [
-        (1.0, float(point.prompt_tokens), pair) for point, pair in zip(prefills, pairs, strict=True)
-    ]
-    fixed, token, pair = _non_negative(rows, [point.seconds for point in prefills])
     levels = []
     for in_flight, group in itertools.groupby(
         sorted(decodes, key=lambda point: point.in_flight), key=lambda point: point.in_flight
@@ -67,12 +66,21 @@ def fit_rates(
         levels.append(
             SlotLevel(in_flight=in_flight, decode_s=max(base, 1e-9), context_token_s=slope)
         )
+    fixed, token, pair = _prefill(prefills, levels[0].decode_s)
     rates = SlotRates(
         levels=tuple(levels), prefill_s=fixed, prefill_token_s=token, prefill_pair_s=pair
     )
     if mixed:
         rates = msgspec.structs.replace(rates, overlap=_overlap(rates, mixed))
     return rates, tuple(_residuals(rates, prefills, decodes, mixed))
+
+
+def _prefill(points: Sequence[PrefillPoint], floor_s: float) -> list[float]:
+    """Fixed, per-token and per-pair time, from the prompts that take longer than a bare step."""
+    longer = [point for point in points if point.seconds > _ABOVE_FLOOR * floor_s]
+    used = longer if len(longer) > 1 else points
+    rows = [(1.0, float(one.prompt_tokens), _pairs(one.prompt_tokens)) for one in used]
+    return _non_negative(rows, [point.seconds for point in used])
 
 
 def _pairs(prompt_tokens: int) -> float:

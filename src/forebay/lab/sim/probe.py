@@ -10,7 +10,13 @@ import aiohttp
 import msgspec
 
 from forebay.kernel.clock import Clock
-from forebay.kernel.errors import ConfigError, DeadlineExceeded, EngineError, Unavailable
+from forebay.kernel.errors import (
+    ConfigError,
+    DeadlineExceeded,
+    EngineError,
+    EngineRefused,
+    Unavailable,
+)
 from forebay.wire.sse import EventTooLong, SseDecoder
 
 _MAX_BODY_BYTES = 4 << 20
@@ -26,6 +32,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     api_key: str = ""
     timeout_s: float = 120.0
     """Of one request, its last token included."""
+    ignore_eos: bool = True
+    """Ask for all tokens whatever the model would write: vLLM, SGLang and llama.cpp know the
+    field, most others pass over it, a few refuse it."""
     extra: dict[str, Any] = {}
     """Fields that every request's body gets besides."""
 
@@ -98,7 +107,7 @@ class _Usage(msgspec.Struct):
 
 
 class _Chunk(msgspec.Struct):
-    choices: list[_Choice] = []
+    choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: Any = None
 
@@ -115,7 +124,7 @@ async def ask(
 
     ``on_first`` is called when the first text comes. ``Unavailable`` when nobody answers,
     ``ConfigError`` for a refused key, address or model, ``DeadlineExceeded`` past the time-out,
-    ``EngineError`` for anything that is no such stream.
+    ``EngineRefused`` for another status, ``EngineError`` for anything that is no such stream.
     """
     body = {
         "model": endpoint.model,
@@ -124,9 +133,7 @@ async def ask(
         "stream_options": {"include_usage": True},
         "max_tokens": output_tokens,
         "temperature": 0,
-        # vLLM, SGLang and llama.cpp write all the tokens then; others pass over what they do not
-        # know.
-        "ignore_eos": True,
+        **({"ignore_eos": True} if endpoint.ignore_eos else {}),
         **endpoint.extra,
     }
     started_at = clock.now()
@@ -171,8 +178,8 @@ async def refuse(response: aiohttp.ClientResponse, endpoint: Endpoint) -> None:
             f"{endpoint.root()} knows no such address or model (status 404); correct the address "
             f"or the model's name {endpoint.model!r}."
         )
-    said = (await response.content.read(300)).decode("utf-8", "replace").strip()
-    raise EngineError(f"{endpoint.root()} answered with status {status}: {said}")
+    said = " ".join((await response.content.read(300)).decode("utf-8", "replace").split())
+    raise EngineRefused(f"{endpoint.root()} answered with status {status}: {said}", status=status)
 
 
 async def first_model(session: aiohttp.ClientSession, endpoint: Endpoint) -> str:
@@ -230,7 +237,7 @@ async def _read(
             if chunk.error is not None:
                 raise EngineError("The endpoint reported an error in its answer.")
             usage = chunk.usage or usage
-            for choice in chunk.choices:
+            for choice in chunk.choices or ():
                 delta = choice.delta
                 text = delta and (delta.content or delta.reasoning_content)
                 if text:

@@ -6,8 +6,10 @@ for each number in flight, a decode step takes `decode_s` plus `context_token_s`
 context. The same table fits a GPU engine with enough levels.
 
     decode(n)  = decode_s[n] + context_token_s[n] * context
-    prefill(p) = prefill_s + p * (prefill_token_s + prefill_pair_s * attended)
+    prefill(p) = max(prefill_s + p * (prefill_token_s + prefill_pair_s * attended), decode_s[1])
     step       = decode + prefill - overlap * min(decode, prefill)
+
+A short prompt is no faster than one decoded token: both read all weights once.
 """
 
 from __future__ import annotations
@@ -80,6 +82,7 @@ class SlotSteps:
             prefill = rates.prefill_s + prefill_tokens * (
                 rates.prefill_token_s + rates.prefill_pair_s * prefill_context_tokens
             )
+            prefill = max(prefill, rates.levels[0].decode_s)
         return decode + prefill - self._rates.overlap * min(decode, prefill)
 
     def run_seconds(self, sequences: int, context_tokens: int, steps: int) -> float:

@@ -14,6 +14,7 @@ from forebay.kernel.errors import (
     ConfigError,
     DeadlineExceeded,
     EngineError,
+    EngineRefused,
     ForebayError,
     Unavailable,
 )
@@ -157,14 +158,14 @@ async def test_a_gpu_is_found_again_by_a_table_of_more_levels(
 ) -> None:
     true = find_profile(name).step_model()
     settings = CalibrationSettings(
-        in_flight=(1, 8, 32, 64), prompt_tokens=(200, 600, 1800), repeats=1
+        in_flight=(1, 8, 32, 64), prompt_tokens=(50, 300, 800, 1800), repeats=1
     )
     found, _, _ = await calibrated(true, 256, settings, monkeypatch)
     for sequences, context in ((1, 500), (4, 2000), (16, 8000), (48, 20000), (64, 32000)):
         assert found.step_seconds(sequences, context, 0, 0) == pytest.approx(
             true.step_seconds(sequences, context, 0, 0), rel=0.05
         )
-    for tokens in (400, 1200, 1800):
+    for tokens in (20, 80, 400, 1200, 1800):
         assert found.step_seconds(0, 0, tokens, tokens // 2) == pytest.approx(
             true.step_seconds(0, 0, tokens, tokens // 2), rel=0.05
         )
@@ -296,3 +297,16 @@ async def test_the_key_and_what_else_was_given_reach_the_endpoint() -> None:
     assert key == "Bearer secret"
     assert body["cache_prompt"] is False
     assert body["stream_options"] == {"include_usage": True}
+
+
+async def test_a_strict_endpoint_is_asked_without_the_field_it_refuses() -> None:
+    seen: list[bool] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        strange = "ignore_eos" in await request.json()
+        seen.append(strange)
+        return web.json_response({"error": "ignore_eos?"}, status=400 if strange else 503)
+
+    with pytest.raises(EngineRefused, match="status 503"):
+        await calibrate_against(answer)
+    assert seen == [True, False]

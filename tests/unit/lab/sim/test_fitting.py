@@ -81,6 +81,18 @@ def test_no_rate_is_below_zero_whatever_was_measured() -> None:
     assert max(abs(residual.error) for residual in residuals) > 0.1
 
 
+def test_prompts_no_longer_than_a_step_do_not_bend_the_line() -> None:
+    prompts = [
+        PrefillPoint(prompt_tokens=tokens, seconds=max(0.012, 0.002 + tokens * 1e-4))
+        for tokens in (20, 60, 400, 1000)
+    ]
+    rates, residuals = fit_rates(
+        prompts, [DecodePoint(in_flight=1, context_tokens=n, seconds=0.012) for n in (50, 500)]
+    )
+    assert rates.prefill_token_s == pytest.approx(1e-4, rel=0.01)
+    assert max(abs(residual.error) for residual in residuals) < 0.01
+
+
 def test_one_point_a_level_is_enough() -> None:
     rates, _ = fit_rates([prefill(100)], [decode(1, 100)])
     assert SlotSteps(rates).step_seconds(1, 100, 0, 0) == pytest.approx(0.008)

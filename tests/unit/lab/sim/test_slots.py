@@ -45,6 +45,12 @@ def test_prefill_counts_tokens_and_what_they_attend_to() -> None:
     assert steps.step_seconds(0, 0, 100, 50) == pytest.approx(0.1 + 0.4 + 0.005)
 
 
+def test_a_short_prompt_is_no_faster_than_a_decoded_token() -> None:
+    steps = SlotSteps(rates(prefill_s=0.0, prefill_token_s=1e-5))
+    assert steps.step_seconds(0, 0, 10, 5) == 0.010
+    assert steps.step_seconds(0, 0, 5000, 0) == pytest.approx(0.050)
+
+
 def test_overlap_saves_part_of_the_shorter() -> None:
     both = SlotSteps(rates(overlap=0.5)).step_seconds(1, 0, 100, 0)
     assert both == pytest.approx(0.5 + 0.010 / 2)
