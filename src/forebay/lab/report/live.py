@@ -38,6 +38,9 @@ class LiveView:
     def __enter__(self) -> LiveView:
         if self._live is not None:
             self._live.start()
+            # The first drawing imports and measures, some 40 ms: before the load, not in it.
+            self(Snapshot(elapsed_s=0.0))
+            self._rates.clear()
         return self
 
     def __exit__(
