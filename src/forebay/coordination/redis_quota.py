@@ -1,0 +1,111 @@
+"""Quotas of many machines in Redis or Valkey: one script call carries out one exchange.
+
+All keys share one hash tag, so that a cluster keeps them on one node, and end by themselves when
+their bucket would be full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+from importlib.resources import files
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError
+
+from forebay.kernel.errors import ConfigError, Unavailable
+from forebay.kernel.quotas import LEASE_SHARE, PRESENCE_S, QuotaCall, QuotaReply
+
+_CONNECT_S = 1.0
+_SCRIPT = files("forebay.coordination").joinpath("redis_quota.lua").read_text(encoding="utf-8")
+# What EVALSHA calls a script by; nothing is protected by it.
+_SHA = hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
+
+
+class RedisSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a Redis is and how it is used."""
+
+    url: Annotated[str, Meta(description="redis://, rediss:// or unix:// address.", min_length=1)]
+    prefix: Annotated[str, Meta(description="Begins every key.")] = "forebay"
+    max_connections: Annotated[int, Meta(description="Connections at most.", ge=1)] = 4
+
+
+class RedisAuthority:
+    """See ``forebay.kernel.quotas.QuotaAuthority``.
+
+    Waits are bounded by the caller. A connection whose call was cut off is closed, since its
+    answer may still come; the next call opens another.
+    """
+
+    def __init__(self, settings: RedisSettings) -> None:
+        try:
+            pool = BlockingConnectionPool.from_url(
+                settings.url,
+                max_connections=settings.max_connections,
+                timeout=_CONNECT_S,
+                socket_connect_timeout=_CONNECT_S,
+                retry=Retry(NoBackoff(), 0),
+                decode_responses=True,
+            )
+        except ValueError as error:
+            raise ConfigError(
+                "the address of Redis must begin with redis://, rediss:// or unix:// and may name "
+                "a port and a database by number."
+            ) from error
+        self._redis: Redis = Redis(connection_pool=pool)
+        self._tag = f"{{{settings.prefix}:quota}}"
+
+    async def exchange(self, call: QuotaCall) -> QuotaReply:
+        """See ``QuotaAuthority``."""
+        keys = [f"{self._tag}:{one.dimension}:{one.key}" for one in call.buckets]
+        keys.append(f"{self._tag}:processes")
+        words = (*keys, *_arguments(call))
+        try:
+            try:
+                found = await self._redis.evalsha(_SHA, len(keys), *words)
+            except NoScriptError:
+                # A restart or a failover forgot it; this call brings it again.
+                found = await self._redis.eval(_SCRIPT, len(keys), *words)
+        except (RedisError, OSError, asyncio.IncompleteReadError) as error:
+            raise Unavailable("Redis does not keep the quotas at present.") from error
+        return _reply(found)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._redis.aclose(close_connection_pool=True)
+
+
+def _arguments(call: QuotaCall) -> list[str | int | float]:
+    words: list[str | int | float] = [len(call.buckets), LEASE_SHARE, PRESENCE_S, call.process]
+    for one in call.buckets:
+        words += (one.rate_per_s, one.burst, one.charge, one.extra, one.unit)
+    for wanted in call.reservations:
+        words.append(len(wanted))
+        for index, amount in wanted:
+            words += (index + 1, amount)
+    return words
+
+
+def _reply(found: Any) -> QuotaReply:
+    present, answer, refusals = found
+    return QuotaReply(
+        levels=tuple(map(float, answer[::2])),
+        extras=tuple(map(float, answer[1::2])),
+        refusals=tuple(
+            None if worst == 0 else (worst - 1, _seconds(wait_s))
+            for worst, wait_s in zip(refusals[::2], refusals[1::2], strict=True)
+        ),
+        processes=present,
+    )
+
+
+def _seconds(text: str) -> float:
+    """C libraries write infinity as ``inf`` or ``Infinity``; Python reads both."""
+    seconds = float(text)
+    return seconds if seconds >= 0 else math.inf
