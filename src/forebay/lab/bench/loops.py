@@ -184,6 +184,8 @@ class ClosedLoop:
         self._until_s = math.inf if closed_loop.duration_s is None else closed_loop.duration_s
         self._thinking_s = thinking_s
         self._working = 0
+        self._thinking: dict[int, asyncio.TimerHandle] = {}
+        self._order = itertools.count()
         self._stopped = False
         self._guarded = _Guarded()
 
@@ -196,6 +198,9 @@ class ClosedLoop:
 
     def stop(self) -> None:
         self._stopped = True
+        for user in tuple(self._thinking):
+            self._thinking.pop(user).cancel()
+            self._leave()
 
     def _later(self, at_s: float) -> None:
         """A user asks at ``at_s``, or leaves when that is too late."""
@@ -203,9 +208,13 @@ class ClosedLoop:
             self._leave()
             return
         delay_s = max(0, math.ceil((at_s - self._desk.now_s()) * 1000)) / 1000
-        self._guarded.loop.call_later(delay_s, self._guarded.guard, partial(self._ask, at_s))
+        user = next(self._order)
+        self._thinking[user] = self._guarded.loop.call_later(
+            delay_s, self._guarded.guard, partial(self._ask, user, at_s)
+        )
 
-    def _ask(self, at_s: float) -> None:
+    def _ask(self, user: int, at_s: float) -> None:
+        del self._thinking[user]
         planned = None if self._stopped else next(self._requests, None)
         if planned is None:
             self._leave()

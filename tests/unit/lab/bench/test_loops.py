@@ -113,3 +113,13 @@ async def test_a_stall_cannot_hide() -> None:
     assert result.total.total.p50_s == pytest.approx(0.5, abs=0.15)
     assert result.generator is not None and result.generator.valid
     assert result.generator.max_in_flight > 90
+
+
+async def test_users_who_think_are_not_waited_for() -> None:
+    stop = asyncio.Event()
+    load = workload(closed_loop={"users": 4, "duration_s": 600.0, "think_s": 300.0})
+    async with raw_target(ready(whole_stream())) as target, asyncio.timeout(5.0):
+        result = await run_bench(
+            options(target, load), lambda look: stop.set() if look.ok == 4 else None, stop=stop
+        )
+    assert result.total.statuses == {OK: 4}
