@@ -114,7 +114,9 @@ def test_kb_list_and_show(home: Path) -> None:
     assert (ran.status, ran.err) == (0, "")
     assert [(kb["name"], kb["documents"]) for kb in ran.json] == [("notes", 2)]
     ran = forebay("kb", "list", folder=home)
-    assert ran.status == 0 and ran.out.split("\t")[0] == "notes"
+    header, *rows = (line.split("\t") for line in ran.out.splitlines())
+    assert ran.status == 0 and [row[0] for row in rows] == ["notes"]
+    assert header == ["name", "version", "documents", "chunks", "embedded"]
     ran = forebay("kb", "show", "notes", "--json", folder=home)
     assert (ran.status, ran.err) == (0, "")
     documents = {each["document_id"]: each["language"] for each in ran.json["documents"]}
@@ -233,6 +235,16 @@ def test_without_a_store_reading_says_how_to_begin(tmp_path: Path) -> None:
     for words in (("search", "x"), ("ask", "x"), ("kb", "list"), ("kb", "show", "x")):
         fails(forebay(*words, folder=tmp_path), 1, "no store", "forebay ingest PATH")
     assert not (tmp_path / "var").exists()
+
+
+def test_an_empty_knowledge_base_says_how_to_fill_it(tmp_path: Path) -> None:
+    (tmp_path / "forebay.toml").write_text('[store]\npath = "store"\n' + LEXICAL)
+    (tmp_path / "notes").mkdir()
+    assert forebay("ingest", "notes", folder=tmp_path).status == 0
+    for words in (("search", "x"), ("ask", "What is x?")):
+        ran = forebay(*words, folder=tmp_path)
+        assert ran.status == 0 and "forebay ingest PATH --kb notes" in ran.err, ran
+        assert forebay(*words, "--json", folder=tmp_path).status == 0
 
 
 def test_a_wrong_flag_is_wrong_use(tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ def search(
     async def work() -> int:
         async with open_reading(settings) as service:
             kb = choose_kb(settings, asked, service.kb_names())
+            await _note_if_empty(service, kb, output)
             ctx = context(SystemClock())
             found = await service.answering.search(ctx, SearchRequest(kb, query, top_k))
         if output.as_json:
@@ -99,6 +100,13 @@ def search(
         return 0
 
     return run(work())
+
+
+async def _note_if_empty(service: Any, kb: str, output: Output) -> None:
+    """Nothing can be found in a knowledge base without documents: say so, and what to do."""
+    info: KbInfo = await asyncio.to_thread(service.process.reading.reader.kb, kb)
+    if not info.documents:
+        output.note(f"forebay: {kb} holds no documents yet; run `forebay ingest PATH --kb {kb}`.")
 
 
 def _hit(hit: Any) -> dict[str, Any]:
@@ -128,6 +136,7 @@ def ask(
     async def work() -> int:
         async with open_reading(settings) as service:
             kb = choose_kb(settings, asked, service.kb_names())
+            await _note_if_empty(service, kb, output)
             request = AnswerRequest(kb, (Message("user", question),))
             text: list[str] = []
             end: AnswerEnd | None = None

@@ -63,9 +63,9 @@ class Output:
         return self._errors if self.interactive else None
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """A table on a terminal, tab-separated lines in a pipe."""
+        """A table on a terminal, tab-separated lines in a pipe; the columns' names come first."""
         if not self._console.is_terminal:
-            for row in rows:
+            for row in (columns, *rows):
                 sys.stdout.write("\t".join(str(cell) for cell in row) + "\n")
             return
         table = Table(box=None, header_style="bold", pad_edge=False)
