@@ -18,7 +18,7 @@ from forebay.app.loads import LoadWords, build_load
 from forebay.app.output import Output
 from forebay.app.words import Words
 from forebay.kernel.errors import ConfigError
-from forebay.lab.bench.options import BenchOptions, RampOptions, Target
+from forebay.lab.bench.options import BenchOptions, GeneratorBounds, RampOptions, Target
 from forebay.lab.bench.ramp import check_ramp, run_ramp
 from forebay.lab.bench.ramp_result import RampResult, RampStep, load_ramp
 from forebay.lab.bench.run import run_bench
@@ -40,6 +40,7 @@ class BenchWords(Words, frozen=True, kw_only=True):
     no_stream: bool = False
     timeout: float = 60.0
     warmup: float = 0.0
+    processes: int = 1
     seed: int = 1
 
 
@@ -176,6 +177,7 @@ def _options(words: BenchWords, load: LoadWords) -> BenchOptions:
         ),
         workload=build_load(load),
         seed=words.seed,
+        bounds=GeneratorBounds(processes=words.processes),
         warmup_s=words.warmup,
     )
 

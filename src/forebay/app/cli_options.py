@@ -33,9 +33,7 @@ TimeScaleFlag = Annotated[
 RateScaleFlag = Annotated[
     float | None, typer.Option("--rate-scale", help="Thin (below 1) or multiply the trace.")
 ]
-ArrivalsFlag = Annotated[
-    str | None, typer.Option("--arrivals", help="poisson, constant or gamma.")
-]
+ArrivalsFlag = Annotated[str | None, typer.Option("--arrivals", help="poisson, constant or gamma.")]
 RateFlag = Annotated[float | None, typer.Option("--rate", "-r", help="Requests a second.")]
 UsersFlag = Annotated[
     int | None, typer.Option("--users", help="Closed loop: so many, each waiting for its answer.")
@@ -64,6 +62,9 @@ HeaderFlag = Annotated[
 PlainFlag = Annotated[bool, typer.Option("--no-stream", help="Ask for whole answers.")]
 TimeoutFlag = Annotated[
     float, typer.Option("--timeout", min=0.001, help="Seconds to wait where no deadline says.")
+]
+ProcessesFlag = Annotated[
+    int, typer.Option("--processes", min=1, help="Generator processes, for what one core cannot.")
 ]
 WarmupFlag = Annotated[
     float, typer.Option("--warmup", min=0, help="Seconds at the start that do not count.")

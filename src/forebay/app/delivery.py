@@ -78,9 +78,10 @@ def tell_run(result: RunResult, output: Output) -> None:
     )
     failed = {name: count for name, count in total.statuses.items() if name != OK and count}
     if failed:
-        output.line(
-            "not whole: " + ", ".join(f"{name} {count:,}" for name, count in failed.items())
-        )
+        told = (f"{name} {count:,}" for name, count in failed.items())
+        output.line("not whole: " + ", ".join(told))
+    for name, message in result.messages.items():
+        output.line(f"  {name}: {message}")
     output.line()
     figures: Mapping[str, Figures] = result.by_kind
     if len(figures) != 1:

@@ -189,6 +189,9 @@ def _share_tables(result: RunResult, words: Words) -> list[Table]:
         tables.append(_count_table(words("status"), result.total.statuses, words))
         if rest:
             tables.append(_count_table(words("http_status"), rest, words))
+    if result.messages:
+        told = [(words(status), message) for status, message in result.messages.items()]
+        tables.append(Table((words("status"), words("message")), told))
     for tier, found in result.cache.items():
         tables.append(_count_table(words("cache_tier").format(tier=tier), found, words))
     if result.rungs:

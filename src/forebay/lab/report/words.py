@@ -46,6 +46,7 @@ _TEXTS: dict[str, tuple[str, str]] = {
     "connect_failed": ("no connection", "连接失败"),
     "cut": ("cut off", "中途断开"),
     "error_event": ("error in the stream", "流中报错"),
+    "malformed": ("not the protocol", "不合协议"),
     "disconnected": ("left on purpose", "主动离开"),
     "not_sent": ("not sent", "未发出"),
     # the page
@@ -88,6 +89,7 @@ _TEXTS: dict[str, tuple[str, str]] = {
     "output_tokens_per_s": ("output tokens/s", "输出 token/秒"),
     "mean": ("mean", "平均"),
     "max": ("max", "最大"),
+    "message": ("first message", "首条信息"),
     "http_status": ("HTTP status", "HTTP 状态码"),
     "cache_tier": ("cache: {tier}", "缓存：{tier}"),
     "rung": ("rung", "梯级"),
