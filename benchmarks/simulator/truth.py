@@ -150,9 +150,10 @@ def compare(
             for request, a in zip(asked, answers, strict=True)
         ]
     )
+    before = profile.request_s
     simulated = np.array(
         [
-            (at, (s.first_token_at or 0.0) - at, (s.finished_at or 0.0) - at)
+            (at, (s.first_token_at or 0.0) - at + before, (s.finished_at or 0.0) - at + before)
             for (at, _, _), s in zip(shapes, predicted, strict=True)
         ]
     )

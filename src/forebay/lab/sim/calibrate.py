@@ -9,7 +9,7 @@ Three experiments, each repeated and reduced to medians, on prompts that no cach
 
 One form of profile serves CPU engines and GPUs, a table over the number in flight: for an engine
 that gains from batching, measure at more levels (1, 4, 16, 64). The result describes an endpoint
-that has nothing else to do, as seen from here; the network's time is part of the fixed cost.
+that has nothing else to do, as seen from here.
 """
 
 from __future__ import annotations
@@ -130,18 +130,19 @@ class _Calibration:
         for count in sorted(settings.in_flight):
             decodes += await self._together(count, (lengths[0], lengths[len(lengths) // 2]))
         mixed = await self._mixed(max(settings.in_flight), lengths[0])
-        rates, residuals = fit_rates(prefills, decodes, mixed)
-        levels = ", ".join(str(level.in_flight) for level in rates.levels)
+        fit = fit_rates(prefills, decodes, mixed)
+        levels = ", ".join(str(level.in_flight) for level in fit.rates.levels)
         return FittedProfile(
             name=name,
-            rates=rates,
+            rates=fit.rates,
+            request_s=fit.request_s,
             limits=limits,
             model=self._endpoint.model,
             measured=(
                 f"{len(prefills)} prompt lengths alone, decode at {levels} in flight, "
                 f"medians of {settings.repeats}"
             ),
-            residuals=residuals,
+            residuals=fit.residuals,
         )
 
     async def _meet(self, length: int) -> None:

@@ -15,6 +15,8 @@ from forebay.lab.sim.slots import SlotLevel, SlotRates, SlotSteps
 
 # Prompts up to this many times a bare step say nothing about what a token costs.
 _ABOVE_FLOOR = 1.25
+# Prompts up to this length are read in the time of one bare step on any GPU.
+_SHORT_TOKENS = 64
 
 
 class PrefillPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,11 +43,19 @@ class MixedPoint(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
+class Fit(msgspec.Struct, frozen=True, kw_only=True):
+    """The rates, and how well they describe each point."""
+
+    rates: SlotRates
+    request_s: float
+    residuals: tuple[Residual, ...]
+
+
 def fit_rates(
     prefills: Sequence[PrefillPoint],
     decodes: Sequence[DecodePoint],
     mixed: Sequence[MixedPoint] = (),
-) -> tuple[SlotRates, tuple[Residual, ...]]:
+) -> Fit:
     """The table of rates that fits these points best, and how well it does for each.
 
     Prefill of n tokens is ``prefill_s + n * prefill_token_s + pairs * prefill_pair_s`` with
@@ -66,21 +76,33 @@ def fit_rates(
         levels.append(
             SlotLevel(in_flight=in_flight, decode_s=max(base, 1e-9), context_token_s=slope)
         )
-    fixed, token, pair = _prefill(prefills, levels[0].decode_s)
+    before = _before_engine(prefills, levels[0].decode_s)
+    fixed, token, pair = _prefill(prefills, levels[0].decode_s, before)
     rates = SlotRates(
         levels=tuple(levels), prefill_s=fixed, prefill_token_s=token, prefill_pair_s=pair
     )
     if mixed:
         rates = msgspec.structs.replace(rates, overlap=_overlap(rates, mixed))
-    return rates, tuple(_residuals(rates, prefills, decodes, mixed))
+    residuals = tuple(_residuals(rates, before, prefills, decodes, mixed))
+    return Fit(rates=rates, request_s=before, residuals=residuals)
 
 
-def _prefill(points: Sequence[PrefillPoint], floor_s: float) -> list[float]:
+def _before_engine(points: Sequence[PrefillPoint], floor_s: float) -> float:
+    """What a request costs outside the engine: a very short prompt's time beyond a bare step.
+
+    Zero when even that one takes two steps' time, as on a CPU: there it is the prompt.
+    """
+    shortest = min(points, key=lambda point: point.prompt_tokens)
+    more = shortest.seconds - floor_s
+    return more if shortest.prompt_tokens <= _SHORT_TOKENS and 0 < more < floor_s else 0.0
+
+
+def _prefill(points: Sequence[PrefillPoint], floor_s: float, before_s: float) -> list[float]:
     """Fixed, per-token and per-pair time, from the prompts that take longer than a bare step."""
-    longer = [point for point in points if point.seconds > _ABOVE_FLOOR * floor_s]
+    longer = [one for one in points if one.seconds - before_s > _ABOVE_FLOOR * floor_s]
     used = longer if len(longer) > 1 else points
     rows = [(1.0, float(one.prompt_tokens), _pairs(one.prompt_tokens)) for one in used]
-    return _non_negative(rows, [point.seconds for point in used])
+    return _non_negative(rows, [one.seconds - before_s for one in used])
 
 
 def _pairs(prompt_tokens: int) -> float:
@@ -129,6 +151,7 @@ def _overlap(rates: SlotRates, mixed: Sequence[MixedPoint]) -> float:
 
 def _residuals(
     rates: SlotRates,
+    before_s: float,
     prefills: Iterable[PrefillPoint],
     decodes: Iterable[DecodePoint],
     mixed: Iterable[MixedPoint],
@@ -139,7 +162,7 @@ def _residuals(
         yield Residual(
             what=f"first token of a prompt of {tokens} tokens",
             measured_s=prompt.seconds,
-            fitted_s=steps.step_seconds(0, 0, tokens, (tokens + 1) // 2),
+            fitted_s=before_s + steps.step_seconds(0, 0, tokens, (tokens + 1) // 2),
         )
     for point in decodes:
         context = round(point.context_tokens)

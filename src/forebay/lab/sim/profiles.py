@@ -119,6 +119,9 @@ class FittedProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     name: str
     rates: SlotRates
     limits: EngineLimits = EngineLimits()
+    request_s: float = 0.0
+    """What a request costs outside the engine (network, parsing), as seen by who measured, where
+    it can be told from the prompt; no part of the engine's steps."""
     model: str = ""
     measured: str = ""
     """When and how, for people."""
