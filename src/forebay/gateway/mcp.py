@@ -30,6 +30,7 @@ from mcp_types import (
 from forebay.gateway.directory import PREFIX, KbDirectory
 from forebay.gateway.errors import failure
 from forebay.gateway.exchange import Exchange
+from forebay.gateway.mcp_stdio import Answers, Requests, Unanswered
 from forebay.gateway.parts import GatewayParts
 from forebay.gateway.rendering import citation_body, search_hit
 from forebay.kernel.clock import Deadline
@@ -115,9 +116,14 @@ class McpTools:
         await self._manager.handle_request(scope, x.replay(), x.forward)
 
     async def serve_stdio(self) -> None:
-        """Answer on standard input and output until the input ends."""
+        """Answer on standard input and output until the input ends and all of it is answered."""
+        unanswered = Unanswered(self._parts.settings.deadlines.answer_ms / 1000)
         async with stdio_server() as (read, write):
-            await self.server.run(read, write, self.server.create_initialization_options())
+            await self.server.run(
+                Requests(read, unanswered),
+                Answers(write, unanswered),
+                self.server.create_initialization_options(),
+            )
 
     async def _list(
         self, ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None

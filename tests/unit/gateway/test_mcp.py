@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -13,6 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from forebay.gateway.build import build_mcp
 from forebay.gateway.identity import new_key
+from forebay.gateway.mcp_stdio import Unanswered
 from forebay.gateway.settings import KeySettings, TenantSettings
 from tests.unit.gateway.fakes import World, serving
 
@@ -81,6 +86,47 @@ async def test_http_obeys_the_same_identity_rules() -> None:
             assert secret.is_error
             assert text_of(secret).replace("secret", "absent") == text_of(absent)
         assert httpx2.post(f"{address}/mcp", json={}).status_code == 401
+
+
+@pytest.mark.timeout(60)
+async def test_stdio_answers_what_was_asked_before_its_input_ended(
+    tmp_path: Path, repository: Path
+) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(STDIO_SERVER)
+    client: dict[str, Any] = {"protocolVersion": "2025-06-18", "capabilities": {}}
+    client["clientInfo"] = {"name": "t", "version": "1"}
+    ask = {"name": "ask", "arguments": {"question": "How many days?", "kb": "handbook"}}
+    lines: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": client},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": ask},
+        {"id": 3, "method": "tools/call", "params": ask},
+    ]
+    ran = subprocess.run(
+        [sys.executable, str(script)],
+        input="".join(json.dumps({"jsonrpc": "2.0", **line}) + "\n" for line in lines),
+        env={"PYTHONPATH": f"{repository / 'src'}:{repository}"},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    answers = {each["id"]: each for each in map(json.loads, ran.stdout.splitlines())}
+    assert answers.keys() == {1, 2, 3}
+    assert "25 days" in answers[3]["result"]["structuredContent"]["answer"]
+
+
+async def test_a_cancelled_request_is_waited_for_no_longer() -> None:
+    unanswered = Unanswered(wait_s=60)
+    unanswered.asked(SimpleNamespace(id=7, method="tools/call"))
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(unanswered.settled())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        cancel = SimpleNamespace(method="notifications/cancelled", params={"requestId": 7})
+        unanswered.asked(cancel)
 
 
 @pytest.mark.timeout(60)
