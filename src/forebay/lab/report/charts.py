@@ -24,11 +24,12 @@ STATUS_COLOURS = {
     "good": "#2f9e60",
     "late": "#e0a526",
     "timeout": "#d64545",
+    "http_error": "#8e44ad",
     "refused": "#5b8def",
     "disconnected": "#adb5bd",
 }
 """What became of a request; the rest share colours that tell them apart."""
-_OTHER_STATUS = ("#b65fcf", "#8d99ae", "#6d4c41", "#ef8f8f", "#495057")
+_OTHER_STATUS = ("#ef8f8f", "#6d4c41", "#c17fd0", "#8d99ae", "#495057")
 
 
 def latency_over_time(rows: Rows, words: Words) -> Chart:
@@ -58,11 +59,15 @@ def rates_over_time(rows: Rows, words: Words) -> Chart:
     order = [words("offered"), words("achieved"), words("goodput")]
     chart: Chart = (
         _chart(rows)
-        .mark_line(interpolate="step-after", strokeWidth=1.8)
+        .mark_line(interpolate="step-after")
         .encode(
+            # Lines often lie upon each other: the upper ones are thinner.
+            strokeWidth=alt.StrokeWidth(
+                "series:N", scale=alt.Scale(domain=order, range=[5, 2.5, 1.4]), legend=None
+            ),
             x=_time(words),
             y=alt.Y("per_s:Q", title=words("per_s"), scale=alt.Scale(zero=True)),
-            color=alt.Color("series:N", title=None, sort=order),
+            color=alt.Color("series:N", title=None, scale=alt.Scale(domain=order)),
             tooltip=_tips(words, "series", "at_s", "per_s"),
         )
     )
@@ -222,6 +227,8 @@ def changes(rows: Rows, words: Words) -> Chart:
     )
 
 
+_ABOUT = 1.001
+"""What a value may lie beyond a mark and still be on it: rows are rounded."""
 _READABLE = (
     "datum.value < 0.001 ? format(datum.value * 1e6, '~g') + ' µs'"
     " : datum.value < 1 ? format(datum.value * 1e3, '~g') + ' ms'"
@@ -235,15 +242,16 @@ def _span(rows: Rows, *fields: str) -> tuple[float, float]:
 
 
 def _duration(channel: type[Axis], field: str, title: str, span: tuple[float, float]) -> Axis:
-    """A logarithmic axis with marks at 1, 2 and 5 of each decade (the ones only, when many)."""
-    low, high = span
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    digits = (1, 2, 5) if len(decades) <= 4 else (1,)
+    """A logarithmic axis from mark to mark: 1, 2 and 5 of each decade, or its beginning only."""
+    decades = range(math.floor(math.log10(span[0])), math.ceil(math.log10(span[1])) + 2)
+    digits = (1, 2, 5) if len(decades) <= 5 else (1,)
     marks = [digit * 10.0**power for power in decades for digit in digits]
+    low = max(mark for mark in marks if mark <= span[0] * _ABOUT)
+    high = min(mark for mark in marks if mark >= span[1] / _ABOUT and mark > low)
     return channel(
         f"{field}:Q",
         title=title,
-        scale=alt.Scale(type="log", domain=[low, high], nice=False),
+        scale=alt.Scale(type="log", domain=[low, high], nice=False, clamp=True),
         axis=alt.Axis(values=[mark for mark in marks if low <= mark <= high], labelExpr=_READABLE),
     )
 
