@@ -83,7 +83,8 @@ class AnswerPipeline:
         """Retrieve without generating; the query's tokens count towards the quotas."""
         if not request.query.strip():
             raise InvalidRequest("the query is empty.", param="query")
-        self._parts.admission.charge(_claimant(ctx), "search", self._parts.count([request.query]))
+        tokens = self._parts.count([request.query])
+        await self._parts.admission.charge(_claimant(ctx), "search", tokens)
         return await self._retrieve(ctx, request)
 
     async def answer(

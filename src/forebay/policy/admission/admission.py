@@ -6,15 +6,25 @@ Whatever happens to a request inside the ``admit`` block, leaving it gives every
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 from forebay.kernel.context import RateState
 from forebay.policy.admission.claims import Claimant
-from forebay.policy.admission.desk import Ask, Desk, Entry, overloaded
+from forebay.policy.admission.desk import Ask, Desk, Entry, charged, overloaded
 from forebay.policy.admission.settings import AdmissionSettings
 from forebay.policy.gate import PoolGate, Ticket
+from forebay.policy.quota import Claim, Refusal, Reservation
 from forebay.policy.tail import TailChange
+
+
+class SharedReserving(Protocol):
+    """Reserves from quotas shared with other processes, which may take a round trip."""
+
+    async def obtain(self, claims: Sequence[Claim], amount: float) -> Reservation | Refusal:
+        """Charge ``amount`` to every claim, or to none."""
+        ...
 
 
 class Permit:
@@ -75,20 +85,34 @@ class Permit:
 
 
 class Admission:
-    """Lets requests in, one ``admit`` block each; ``told`` hears of pools whose tail changes."""
+    """Lets requests in, one ``admit`` block each; ``told`` hears of pools whose tail changes.
 
-    def __init__(self, desk: Desk, told: Callable[[str, TailChange], None] | None = None) -> None:
+    ``shared`` reserves where quotas are not this process's own.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        told: Callable[[str, TailChange], None] | None = None,
+        shared: SharedReserving | None = None,
+    ) -> None:
         self.desk = desk
         self._told = told
+        self._shared = shared
         self._waiting: dict[Ticket, asyncio.Future[None]] = {}
 
     def replace(self, settings: AdmissionSettings) -> None:
         """Other settings from now on; what was used stays used."""
         self.desk.replace(settings)
 
-    def charge(self, who: Claimant, route: str, tokens: int) -> None:
+    async def charge(self, who: Claimant, route: str, tokens: int) -> None:
         """Charge a request that needs no engine; raises like ``admit`` for quotas."""
-        self.desk.charge(who, route, tokens)
+        if self._shared is None:
+            self.desk.charge(who, route, tokens)
+            return
+        claims, cost = self.desk.price(who, route, tokens)
+        if claims:
+            charged(await self._shared.obtain(claims, cost))
 
     @asynccontextmanager
     async def admit(self, ask: Ask) -> AsyncIterator[Permit]:
@@ -96,7 +120,7 @@ class Admission:
 
         Raises what ``Desk.reserve`` raises, and ``Overloaded`` when a pool cannot (503).
         """
-        permit = Permit(self, self.desk.reserve(ask))
+        permit = Permit(self, await self._reserved(ask))
         failed = False
         try:
             await self._placed(permit, self.desk.enter(permit.entry))
@@ -139,6 +163,15 @@ class Admission:
     def statistics(self) -> dict[str, dict[str, float]]:
         """Figures of every gate, and of the quotas under ``quota``."""
         return self.desk.statistics()
+
+    async def _reserved(self, ask: Ask) -> Entry:
+        if self._shared is None:
+            return self.desk.reserve(ask)
+        entry = self.desk.plan(ask)
+        if not entry.claims:
+            return self.desk.take(entry, None)
+        # Nothing is awaited between the grant and the entry that settles it.
+        return self.desk.take(entry, await self._shared.obtain(entry.claims, entry.ticket.cost))
 
     async def _placed(self, permit: Permit, gate: PoolGate) -> None:
         """Wait until the ticket is on a replica."""

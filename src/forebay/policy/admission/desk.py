@@ -20,7 +20,7 @@ from forebay.policy.admission.settings import AdmissionSettings
 from forebay.policy.cost import COST_PROFILES, CostWeights
 from forebay.policy.estimate import OutputEstimates
 from forebay.policy.gate import PoolGate, Ticket
-from forebay.policy.quota import Claim, QuotaLedger, Refusal, Reservation
+from forebay.policy.quota import Claim, QuotaLedger, Quotas, Refusal, Reservation, largest
 
 _SENTENCES = {
     "queue_full": "Too many requests are waiting; try again later.",
@@ -55,6 +55,7 @@ class Entry:
     __slots__ = (
         "ask",
         "cap",
+        "claims",
         "clamped",
         "completion_tokens",
         "engines",
@@ -73,6 +74,7 @@ class Entry:
         self.weights = weights
         self.cap = cap  # output tokens it may write
         self.clamped = cap < (ask.cap or cap)
+        self.claims: Sequence[Claim] = ()
         self.pool = ""
         self.engines = ""
         self.gate: PoolGate | None = None
@@ -95,10 +97,11 @@ class Desk:
         gates: Mapping[str, PoolGate],
         clock: Clock,
         wall_clock: Clock,
+        ledger: Quotas | None = None,
     ) -> None:
         self.gates = gates
         self.clock = clock
-        self.ledger = QuotaLedger(settings.max_buckets)
+        self.ledger = QuotaLedger(settings.max_buckets) if ledger is None else ledger
         self.estimates = OutputEstimates(settings.estimate)
         self._wall_clock = wall_clock
         self._rules = PoolRules(rules)
@@ -113,13 +116,15 @@ class Desk:
 
     def charge(self, who: Claimant, route: str, tokens: int) -> None:
         """Charge a request that needs no engine; raises like ``reserve`` for quotas."""
-        claims = self._book.claims(who, self._wall_clock.now())
-        if not claims:
-            return
+        claims, cost = self.price(who, route, tokens)
+        if claims:
+            charged(self.ledger.reserve(claims, cost, self.clock.now()))
+
+    def price(self, who: Claimant, route: str, tokens: int) -> tuple[Sequence[Claim], float]:
+        """What a request that needs no engine is charged to, and its cost."""
         profile = self._settings.route_profiles.get(route, self._settings.profile)
-        got = self.ledger.reserve(claims, COST_PROFILES[profile].cost(tokens, 0), self.clock.now())
-        if isinstance(got, Refusal):
-            raise _refusal(got)
+        claims = self._book.claims(who, self._wall_clock.now())
+        return claims, COST_PROFILES[profile].cost(tokens, 0)
 
     def reserve(self, ask: Ask) -> Entry:
         """Charge the quotas for a planned request.
@@ -127,13 +132,16 @@ class Desk:
         ``RateLimited`` when one is used up (429), ``InvalidRequest`` when one could never pay,
         ``ContextTooLong`` when no pool takes the input.
         """
+        entry = self.plan(ask)
+        if entry.claims:
+            now = self.clock.now()
+            return self.take(entry, self.ledger.reserve(entry.claims, entry.ticket.cost, now))
+        return self.take(entry, None)
+
+    def plan(self, ask: Ask) -> Entry:
+        """What the request will cost, and whom; nothing is charged. Raises like ``reserve``."""
         tenant = ask.who.tenant
-        in_work = self._in_work.get(tenant, 0)
-        if ask.who.max_in_flight is not None and in_work >= ask.who.max_in_flight:
-            raise RateLimited(
-                f"This tenant has {in_work} requests in work already, all its plan allows.",
-                retry_after_s=1.0,
-            )
+        self._check_in_flight(ask.who)
         planned = self._planned(ask)
         rule = self._rules.choose(tenant, planned, ask.cap)[0]
         profile = self._settings.route_profiles.get(ask.route, self._settings.profile)
@@ -154,14 +162,23 @@ class Desk:
         )
         ticket.input_tokens, ticket.output_tokens, ticket.weight = planned, output, ask.weight
         entry = Entry(ask, ticket, weights, cap)
-        if claims:
-            now = self.clock.now()
-            got = self.ledger.reserve(claims, ticket.cost, now)
-            if isinstance(got, Refusal):
-                raise _refusal(got)
-            entry.reservation = got
-            entry.rate = _rate(got, now)
-        self._in_work[tenant] = in_work + 1
+        entry.claims = claims
+        return entry
+
+    def take(self, entry: Entry, got: Reservation | Refusal | None) -> Entry:
+        """Let a planned request in with what the quotas said; None: it is under none."""
+        who = entry.ask.who
+        if got is not None:
+            reservation, now = charged(got), self.clock.now()
+            try:
+                # Others may have come in while the quotas were asked.
+                self._check_in_flight(who)
+            except RateLimited:
+                reservation.settle(0.0, now)
+                raise
+            entry.reservation = reservation
+            entry.rate = _rate(reservation, now)
+        self._in_work[who.tenant] = self._in_work.get(who.tenant, 0) + 1
         return entry
 
     def enter(self, entry: Entry) -> PoolGate:
@@ -225,11 +242,21 @@ class Desk:
         quota: dict[str, float] = {**self.ledger.statistics(), **self.estimates.statistics()}
         return {**found, "quota": quota}
 
+    def _check_in_flight(self, who: Claimant) -> None:
+        if who.max_in_flight is None:
+            return
+        in_work = self._in_work.get(who.tenant, 0)
+        if in_work >= who.max_in_flight:
+            raise RateLimited(
+                f"This tenant has {in_work} requests in work already, all its plan allows.",
+                retry_after_s=1.0,
+            )
+
     def _payable(self, claims: Sequence[Claim], weights: CostWeights, planned: int) -> int:
         """Most output tokens the quotas could ever pay for."""
         if not claims:
             return 2**31 - 1
-        burst = self.ledger.most(claims)
+        burst = largest(claims)
         most = weights.output_within(burst, planned)
         if most < 1:
             raise InvalidRequest(
@@ -260,6 +287,13 @@ def _rate(reservation: Reservation, now: float) -> RateState:
 
 def _kind(ask: Ask) -> str:
     return f"{ask.who.tenant}/{ask.route}"
+
+
+def charged(got: Reservation | Refusal) -> Reservation:
+    """The reservation; raises what a refusal means to the caller."""
+    if isinstance(got, Refusal):
+        raise _refusal(got)
+    return got
 
 
 def _refusal(refusal: Refusal) -> RateLimited | InvalidRequest:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -38,12 +39,26 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
         return math.isinf(self.retry_after_s)
 
 
+class Chargeable(Protocol):
+    """A bucket as a reservation sees it."""
+
+    limit: Limit
+
+    def level(self, now: float) -> float:
+        """What may be reserved now; negative in debt."""
+        ...
+
+    def take(self, amount: float, now: float) -> None:
+        """Lower the level; a negative ``amount`` gives back."""
+        ...
+
+
 class Reservation:
     """What one request holds until it is settled."""
 
     __slots__ = ("amount", "buckets", "open")
 
-    def __init__(self, buckets: tuple[TokenBucket, ...], amount: float) -> None:
+    def __init__(self, buckets: Sequence[Chargeable], amount: float) -> None:
         self.buckets = buckets
         self.amount = amount
         self.open = True
@@ -65,6 +80,27 @@ class Reservation:
         for bucket in self.buckets:
             bucket.take(amount - self.amount, now)
         self.amount = amount
+
+
+class Quotas(Protocol):
+    """Where reservations are made: a ledger of this process alone, or one leased from others."""
+
+    def reserve(self, claims: Sequence[Claim], amount: float, now: float) -> Reservation | Refusal:
+        """Charge ``amount`` to every claim, or to none and say which refused for how long."""
+        ...
+
+    def remaining(self, claims: Sequence[Claim], now: float) -> tuple[Claim, float] | None:
+        """The claim with the least left and what that is; None without claims."""
+        ...
+
+    def statistics(self) -> dict[str, float]:
+        """Figures."""
+        ...
+
+
+def largest(claims: Sequence[Claim]) -> float:
+    """The largest amount that could ever be reserved: the smallest burst."""
+    return min((claim.limit.burst for claim in claims), default=math.inf)
 
 
 class QuotaLedger:
@@ -97,11 +133,7 @@ class QuotaLedger:
         levels = [(claim, self.bucket(claim, now).level(now)) for claim in claims]
         return min(levels, key=lambda one: one[1], default=None)
 
-    def most(self, claims: Sequence[Claim]) -> float:
-        """The largest amount that could ever be reserved: the smallest burst."""
-        return min((claim.limit.burst for claim in claims), default=math.inf)
-
-    def statistics(self) -> dict[str, int]:
+    def statistics(self) -> dict[str, float]:
         """Buckets held."""
         return {"buckets": len(self._buckets)}
 
