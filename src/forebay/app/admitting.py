@@ -7,14 +7,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import msgspec
-
 from forebay.app.overriding import Overriding
 from forebay.app.scale_out import ScaleOutHook
 from forebay.app.settings import Settings
 from forebay.kernel.clock import Clock, WallClock
 from forebay.kernel.errors import ConfigError
-from forebay.policy.admission import Admission, Desk, PoolAdmission, PoolRule
+from forebay.policy.admission import Admission, Desk, PoolAdmission, PoolRule, lanes
 from forebay.policy.gate import GateSettings, PoolGate
 from forebay.policy.limit import LimitSettings
 from forebay.policy.shed import ShedSettings
@@ -75,7 +73,7 @@ def pools_of(settings: Settings) -> list[tuple[PoolRule, tuple[str, ...], GateSe
         for pool in generation.pools:
             how = extra.get(pool.name, PoolAdmission())
             rule = _rule(pool.name, pool.max_input_tokens, pool.max_output_tokens, extra)
-            found += [(lane, pool.base_urls, gate) for lane, gate in lanes(rule, how.gate, how)]
+            found += [(lane, pool.base_urls, gate) for lane, gate in lanes(rule, how)]
     elif generation.backend == "llama":
         llama = generation.llama
         slots = LimitSettings(initial=llama.slots, least=llama.slots, most=llama.slots)
@@ -97,24 +95,6 @@ def pools_of(settings: Settings) -> list[tuple[PoolRule, tuple[str, ...], GateSe
                     param="admission.pools",
                 )
     return found
-
-
-def lanes(
-    rule: PoolRule, gate: GateSettings, how: PoolAdmission
-) -> list[tuple[PoolRule, GateSettings]]:
-    """One way into a pool, or two: long requests wait for one another, not the short for them."""
-    long_tokens = int(gate.long_tokens)
-    if not how.long_requests or rule.max_input_tokens + rule.max_output_tokens <= long_tokens:
-        return [(rule, gate)]
-    few = LimitSettings(initial=how.long_requests, most=how.long_requests)
-    patient = ShedSettings(target_s=5.0, interval_s=5.0, max_wait_s=30.0)
-    return [
-        (msgspec.structs.replace(rule, max_total_tokens=long_tokens), gate),
-        (
-            msgspec.structs.replace(rule, name=f"{rule.name}-long", engines=rule.name),
-            msgspec.structs.replace(gate, limit=few, shed=patient),
-        ),
-    ]
 
 
 def _rule(

@@ -213,7 +213,7 @@ class PoolGate:
         self._give_back(ticket, now, ok=False)
         ticket.state = "lost"
         left_s = ticket.deadline_at - now
-        needs_s = self.service.forecast_s(ticket.input_tokens, ticket.output_tokens) or 0.0
+        needs_s = self.service.safe_s(ticket.input_tokens, ticket.output_tokens)
         others = [at for at in self._fit(ticket, now) if at != failed]
         may = bool(others) and self.retries.take(
             ticket.attempts, remaining_s=left_s, needs_s=needs_s
@@ -317,7 +317,7 @@ class PoolGate:
             wait_s = 0.0
         else:
             wait_s = self.drain_s(ticket.priority) or 0.0
-        takes_s = self.service.forecast_s(ticket.input_tokens, ticket.output_tokens) or 0.0
+        takes_s = self.service.safe_s(ticket.input_tokens, ticket.output_tokens)
         if wait_s + takes_s > left_s:
             return "deadline"
         # Until its rate is known, a pool is trusted with one more round of what it holds.
@@ -375,7 +375,7 @@ class PoolGate:
             taken = self.queue.pop()
             assert taken is head
             ticket = taken.item
-            takes_s = self.service.forecast_s(ticket.input_tokens, ticket.output_tokens) or 0.0
+            takes_s = self.service.safe_s(ticket.input_tokens, ticket.output_tokens)
             if now + takes_s >= ticket.deadline_at:
                 # Better nothing than an answer nobody waits for any more.
                 self._refuse(ticket, "deadline")
@@ -404,11 +404,11 @@ class PoolGate:
             return
         took_s = now - ticket.sent_at
         if ok:
-            self.service.observe(ticket.input_tokens, ticket.output_tokens, took_s)
+            self.service.ended(ticket.input_tokens, ticket.output_tokens, took_s)
         steps = self.service.steps(ticket.input_tokens, ticket.output_tokens)
         self.tail.observe(took_s / steps, long=ticket.cost > self._settings.long_tokens)
-        # A client that waited until its deadline was let in beside too many others.
-        self.limit.observe(took_s / steps, self._used(in_flight), ok=bool(ok))
+        # An answer that its deadline cut shows by its speed whether it was crowded or just long.
+        self.limit.observe(took_s / steps, self._used(in_flight), ok=ok is not False)
 
 
 _RANK: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}

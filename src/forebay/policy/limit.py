@@ -2,10 +2,10 @@
 
 The unloaded latency is the ``base``: the least window median seen. The limit doubles each window
 from its small beginning until the median exceeds ``tolerance`` x base (F1.8: a tail ratio of 2 is
-normal). Then it grows by half its square root while the median stays within that and the limit is
-really used; above, it shrinks to limit x tolerance x base / median, at most by half; failures cost
-a tenth. So it settles where latency is ``tolerance`` times the unloaded one, from pools of one slot
-upwards (the floor is 1).
+normal). From then on, with r = median / (tolerance x base), it grows while it is really used by
+half of what is missing, limit x (1 / r - 1) / 2, at most by half; where r > 1 it shrinks to
+limit / r, at most by half; failures cost a tenth. So it settles where latency is ``tolerance``
+times the unloaded one, from pools of one slot upwards (the floor is 1).
 
 No steady state shows the unloaded latency, and the first one may have been measured in a crowd. So
 every ``probe_every`` windows, and once when the doubling ends, one window is measured at
@@ -14,7 +14,6 @@ limit / (1.5 x tolerance): were the limit too high by any factor, each probe tak
 
 from __future__ import annotations
 
-import math
 from statistics import median
 from typing import Annotated
 
@@ -22,6 +21,9 @@ import msgspec
 from msgspec import Meta
 
 from forebay.kernel.errors import ConfigError
+
+MOST_RISE = 1.25
+"""How much one probe may raise the unloaded latency."""
 
 
 class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,7 +110,10 @@ class AdaptiveLimit:
             return
         middle = median(samples)
         if self._restore is not None:
-            self._base, exact, self._restore = middle, self._restore, None
+            assert self._base is not None
+            # A crowd that had not quite gone must not pass for the unloaded state.
+            self._base = min(middle, MOST_RISE * self._base)
+            exact, self._restore = self._restore, None
             self._set(exact)
             return
         if self._exact <= self._settings.least:
@@ -123,11 +128,13 @@ class AdaptiveLimit:
         if ratio > 1:
             self._set(self._exact * max(0.5, 1 / ratio))
         elif peak >= self.limit:
-            grown = self._exact if self._doubling else max(1.0, math.sqrt(self._exact) / 2)
-            self._set(self._exact + grown)
+            share = 1.0 if self._doubling else min(0.5, (1 / ratio - 1) / 2)
+            self._set(self._exact + max(share * self._exact, 0.5 / ratio))
         if (ended or self._windows % self._settings.probe_every == 0) and self.limit > 1:
-            self._restore, self._skip = self._exact, peak * self._places
+            self._restore = self._exact
             self._set(self._exact / (1.5 * self._settings.tolerance))
+            # Those in work now, and those that begin beside them.
+            self._skip = (peak + self.limit) * self._places
 
     def _set(self, exact: float) -> None:
         self._exact = min(float(self._settings.most), max(float(self._settings.least), exact))

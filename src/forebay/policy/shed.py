@@ -17,9 +17,12 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from forebay.policy.quantiles import RecentQuantiles
+
 DECAY_FLOOR = 1e-9
 UNLEARNED_RATIO = 50.0
 """Prompt tokens that take as long as one written token, until it is known better."""
+SAFE_SHARE, MOST_SAFETY, SAFETY_EVERY = 0.9, 3.0, 10
 LEAST_RATIO, MOST_RATIO = 5.0, 500.0
 RATIO_AFTER = 200
 """Requests before the ratio is learned: a limit's base is measured by it and must not jump."""
@@ -136,7 +139,7 @@ class ServiceForecast:
     the answer is None and nobody is refused on its account.
     """
 
-    __slots__ = ("_forget", "_learn_after", "_m", "_seen", "_v")
+    __slots__ = ("_forget", "_learn_after", "_m", "_misses", "_seen", "_v", "safety")
 
     def __init__(self, *, forget: float = 0.995, learn_after: int = 20) -> None:
         self._forget = forget
@@ -144,9 +147,26 @@ class ServiceForecast:
         self._m = [0.0] * 6  # upper triangle of sum w x x', x = (1, input, output)
         self._v = [0.0] * 3  # sum w x y
         self._seen = 0
+        self._misses = RecentQuantiles(least=0.1, memory=200)
+        self.safety = 1.0
+
+    def ended(self, input_tokens: float, output_tokens: float, took_s: float) -> None:
+        """Note a request that ran to its end, and how far from the forecast it was."""
+        forecast_s = self.forecast_s(input_tokens, output_tokens)
+        if forecast_s:
+            self._misses.add(took_s / forecast_s)
+            if self._misses.count % SAFETY_EVERY == 0:
+                usual = self._misses.at(SAFE_SHARE)
+                assert usual is not None
+                self.safety = min(MOST_SAFETY, max(1.0, usual))
+        self.observe(input_tokens, output_tokens, took_s)
+
+    def safe_s(self, input_tokens: float, output_tokens: float) -> float:
+        """Seconds within which nine of ten such requests end; 0 while too little is known."""
+        return (self.forecast_s(input_tokens, output_tokens) or 0.0) * self.safety
 
     def observe(self, input_tokens: float, output_tokens: float, took_s: float) -> None:
-        """Note a request that ran to its end."""
+        """Note how long it took to come this far."""
         f, m, v = self._forget, self._m, self._v
         i, o = input_tokens, output_tokens
         for at, value in enumerate((1.0, i, o, i * i, i * o, o * o)):

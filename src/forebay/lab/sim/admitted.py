@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import msgspec
 
@@ -10,11 +10,19 @@ from forebay.kernel.clock import Clock
 from forebay.kernel.context import Priority
 from forebay.kernel.errors import ForebayError, InvalidRequest, RateLimited
 from forebay.lab.sim.fleet import Event, Fleet, Job, Pool, Router
-from forebay.policy.admission import AdmissionSettings, Ask, Claimant, Desk, Entry, PoolRule
-from forebay.policy.gate import SAMPLE_S, GateSettings, PoolGate, Ticket
+from forebay.policy.admission import (
+    AdmissionSettings,
+    Ask,
+    Claimant,
+    Desk,
+    Entry,
+    PoolAdmission,
+    PoolRule,
+    lanes,
+)
+from forebay.policy.gate import SAMPLE_S, PoolGate, Ticket
 
 TICK_S = 0.05
-UNBOUNDED = 2**31 - 1
 
 
 class _FleetClock(Clock):
@@ -28,31 +36,24 @@ class _FleetClock(Clock):
 class AdmittedRouter:
     """Requests pass the desk; what it sends goes to the replica it chose.
 
-    Input is known exactly here, as if the prompt were built already. ``limits`` of tenants are
-    those of ``settings``. Gates of pools not named in ``gates`` have the default settings; a gate
-    without ``max_tokens`` lets in what the engine's KV cache holds, as its operator would set it.
-    ``lanes`` are pools as admission sees them, each with the fleet's pool that serves it: two may
-    share their engines, as two pools of a configuration may name the same addresses.
+    Input is known exactly here, as if the prompt were built already. ``settings`` are those of a
+    server; its pools go by the names of the fleet's. A gate without ``max_tokens`` lets in what
+    the engine's KV cache holds, as its operator would set it.
     """
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        settings: AdmissionSettings,
-        gates: Mapping[str, GateSettings],
-        lanes: Sequence[tuple[PoolRule, str]] = (),
-    ) -> None:
+    def __init__(self, fleet: Fleet, settings: AdmissionSettings) -> None:
         clock = _FleetClock(fleet)
         self._fleet = fleet
-        by_name = {pool.config.name: pool for pool in fleet.pools}
-        rules = [rule for rule, _ in lanes] or [_rule(pool, settings) for pool in fleet.pools]
-        served_by = {rule.name: name for rule, name in lanes}
-        self._pools = {rule.name: by_name[served_by.get(rule.name, rule.name)] for rule in rules}
-        made = {
-            name: PoolGate(_bounded(gates.get(name), pool), [one.name for one in pool.replicas])
-            for name, pool in self._pools.items()
-        }
-        self.desk = Desk(settings, rules, made, clock, clock)
+        self._pools: dict[str, Pool] = {}
+        rules: list[PoolRule] = []
+        gates: dict[str, PoolGate] = {}
+        for pool in fleet.pools:
+            how = _bounded(settings.pools.get(pool.config.name), pool)
+            for rule, gate in lanes(_rule(pool, how), how):
+                rules.append(rule)
+                gates[rule.name] = PoolGate(gate, [one.name for one in pool.replicas])
+                self._pools[rule.name] = pool
+        self.desk = Desk(settings, rules, gates, clock, clock)
         self._jobs: dict[Ticket, Job] = {}
         self._ticking = False
 
@@ -135,31 +136,29 @@ class AdmittedRouter:
             self._fleet.send(job, self._pools[entry.pool].replicas[ticket.replica])
 
 
-def admitted(
-    settings: AdmissionSettings | None = None,
-    gates: Mapping[str, GateSettings] | None = None,
-    lanes: Sequence[tuple[PoolRule, str]] = (),
-) -> Callable[[Fleet], Router]:
-    """A router for ``Fleet``: admission as configured, see ``AdmittedRouter``."""
-    return lambda fleet: AdmittedRouter(fleet, settings or AdmissionSettings(), gates or {}, lanes)
+def admitted(settings: AdmissionSettings | None = None) -> Callable[[Fleet], Router]:
+    """A router for ``Fleet``: admission as configured."""
+    return lambda fleet: AdmittedRouter(fleet, settings or AdmissionSettings())
 
 
-def _bounded(settings: GateSettings | None, pool: Pool) -> GateSettings:
-    settings = settings or GateSettings()
-    if settings.max_tokens:
-        return settings
-    return msgspec.structs.replace(settings, max_tokens=0.95 * pool.config.engine.kv_tokens)
+def _bounded(how: PoolAdmission | None, pool: Pool) -> PoolAdmission:
+    how = how or PoolAdmission()
+    if how.gate.max_tokens:
+        return how
+    most = 0.95 * pool.config.engine.kv_tokens
+    gate = msgspec.structs.replace(how.gate, max_tokens=most)
+    return msgspec.structs.replace(how, gate=gate)
 
 
-def _rule(pool: Pool, settings: AdmissionSettings) -> PoolRule:
+def _rule(pool: Pool, how: PoolAdmission) -> PoolRule:
     config = pool.config
-    extra = settings.pools.get(config.name)
+    window = config.engine.max_model_len
     return PoolRule(
         config.name,
-        config.max_input_tokens or UNBOUNDED,
-        config.max_output_tokens or UNBOUNDED,
-        frozenset(extra.tenants) if extra else frozenset(),
-        extra.spill_to if extra else (),
+        config.max_input_tokens or window,
+        config.max_output_tokens or window,
+        frozenset(how.tenants),
+        how.spill_to,
     )
 
 

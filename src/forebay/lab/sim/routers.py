@@ -6,6 +6,7 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from forebay.kernel.errors import ConfigError
+from forebay.lab.sim.admitted import admitted
 from forebay.lab.sim.fleet import Event, Fleet, Job, Pool, Replica, Router
 
 Pick = Callable[[list[Replica]], Replica]
@@ -71,9 +72,16 @@ ROUTERS: dict[str, Callable[[], Pick]] = {
 }
 
 
+ADMISSION = "admission"
+"""The server's own admission with its default settings."""
+
+
 def find_router(name: str) -> Callable[[Fleet], Router]:
     """A router by its name, for ``Fleet``."""
+    if name == ADMISSION:
+        return admitted()
     pick = ROUTERS.get(name)
     if pick is None:
-        raise ConfigError(f"no router {name!r}; there are {', '.join(sorted(ROUTERS))}")
+        known = ", ".join(sorted([ADMISSION, *ROUTERS]))
+        raise ConfigError(f"no router {name!r}; there are {known}")
     return lambda fleet: DirectRouter(fleet, pick)

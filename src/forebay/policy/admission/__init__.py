@@ -3,6 +3,7 @@
 from forebay.policy.admission.admission import Admission, Permit
 from forebay.policy.admission.claims import Claimant, ClaimBook
 from forebay.policy.admission.desk import Ask, Desk, Entry
+from forebay.policy.admission.lanes import lanes
 from forebay.policy.admission.overrides import AdmissionOverrides
 from forebay.policy.admission.routing import PoolRule, PoolRules
 from forebay.policy.admission.settings import (
@@ -27,4 +28,5 @@ __all__ = [
     "PoolAdmission",
     "PoolRule",
     "PoolRules",
+    "lanes",
 ]

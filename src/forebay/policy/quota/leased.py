@@ -1,0 +1,417 @@
+"""Quotas of many processes, as one of them sees them: balances leased from an authority.
+
+A reservation that the balances can pay is decided here. One that they cannot is *asked*: what is
+missing is taken from the authority in an exchange, all or none. Where a bucket holds many requests'
+worth, an exchange also brings a lease, about what this process used within the last lease time,
+so that the next requests need none. Where it holds few, nothing is leased, every reservation is
+exact and what it did not use goes back at once.
+
+When the authority does not answer, this process decides alone on a *share* of every limit, which
+begins with its share of what was known to be left. What it used is charged later, but never more
+than a bucket that refilled meanwhile would lack.
+
+Everything here is numbers and time; ``shared`` carries the calls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from forebay.kernel.quotas import LEASE_SHARE, QuotaCall, QuotaReply, SharedBucket
+from forebay.policy.quota.bucket import Limit, TokenBucket
+from forebay.policy.quota.ledger import Claim, Refusal, Reservation
+
+MAX_BUCKETS_A_CALL = 256
+UNKNOWN_SHARE = 0.25
+"""Share of a process that never learned how many there are."""
+HOLD_S = 0.025
+"""How long a refusal of the authority is believed without asking again."""
+ALONE_RETRY_S = 1.0
+"""What a request is told that is too large for a share: the authority will be back."""
+
+
+class Account:
+    """One bucket from here: what is held of it, what is owed, what was known last."""
+
+    __slots__ = (
+        "_book",
+        "alone",
+        "alone_used",
+        "balance",
+        "dimension",
+        "key",
+        "known",
+        "known_at",
+        "leasing",
+        "limit",
+        "owed",
+        "recent",
+        "refused_amount",
+        "refused_until",
+        "tight",
+        "unit",
+        "used_at",
+    )
+
+    def __init__(self, claim: Claim, now: float, book: LeasedLedger) -> None:
+        self.dimension, self.key, self.limit = claim.dimension, claim.key, claim.limit
+        self._book = book
+        self.balance = 0.0  # leased and not reserved
+        self.owed = 0.0  # to be charged at the authority; negative: to be given back
+        self.known, self.known_at = claim.limit.burst, now
+        self.leasing = False  # a lease was asked for and has not come
+        self.tight = True  # too little is left to lease from
+        self.recent = 0.0  # what was used lately, fading with the lease time
+        self.unit = 0.0  # about one request
+        self.used_at = now
+        self.refused_amount, self.refused_until = math.inf, now
+        self.alone: TokenBucket | None = None
+        self.alone_used = 0.0
+
+    def level(self, now: float) -> float:
+        """What may probably be reserved now; the authority knows better."""
+        if self.alone is not None:
+            return self.balance + self.alone.level(now)
+        return min(self.limit.burst, self._refilled(now) + self.balance - self.owed)
+
+    def take(self, amount: float, now: float) -> None:
+        """Correct what was reserved: pay ``amount`` more, or give back when it is negative."""
+        self._book.moved(self)
+        if amount <= 0:
+            self.refused_until = now
+            if self.tight and self.alone is None:
+                self.owed += amount
+                self._book.tell()
+            else:
+                self.balance -= amount
+            return
+        self._pay(amount, now)
+        if self.owed > 0:
+            self._book.tell()
+
+    def spend_alone(self, amount: float, now: float) -> None:
+        """Reserve without the authority; the caller has looked at ``alone_level``."""
+        self._book.moved(self)
+        self._pay(amount, now)
+
+    def alone_level(self, now: float, share: float) -> float:
+        """What may be reserved without the authority."""
+        if self.alone is None:
+            self.alone = TokenBucket(self.limit.scaled(share), now)
+            left = min(self.limit.burst, self._refilled(now)) * share - max(0.0, self.owed)
+            self.alone.take(self.alone.limit.burst - left, now)
+            self.alone_used = 0.0
+            self._book.moved(self)
+        return self.balance + self.alone.level(now)
+
+    def use(self, amount: float, now: float, lease_s: float) -> None:
+        """Note what is asked of this bucket, for the size of leases."""
+        self.recent = amount + self.recently(now, lease_s)
+        self.unit, self.used_at = amount, now
+
+    def recently(self, now: float, lease_s: float) -> float:
+        """About what was used within the last lease time."""
+        return self.recent * math.exp(min(0.0, (self.used_at - now) / lease_s))
+
+    def resize(self, limit: Limit, now: float, share: float) -> None:
+        """Go on under another limit: what was used stays used."""
+        self.known += limit.burst - self.limit.burst
+        self.limit = limit
+        if self.alone is not None:
+            self.alone.resize(limit.scaled(share), now)
+
+    def due(self, now: float) -> float:
+        """What the authority is to charge now; the share that was used ends with it."""
+        charge, self.owed = self.owed, 0.0
+        if self.alone is not None:
+            lacking = self.alone.limit.burst - self.alone.level(now)
+            charge += max(0.0, min(self.alone_used, lacking))
+            self.alone = None
+        return charge
+
+    def _refilled(self, now: float) -> float:
+        return self.known + max(0.0, now - self.known_at) * self.limit.rate_per_s
+
+    def _pay(self, amount: float, now: float) -> None:
+        held = max(0.0, min(amount, self.balance))
+        self.balance -= held
+        if amount == held:
+            return
+        if self.alone is None:
+            self.owed += amount - held
+        else:
+            self.alone.take(amount - held, now)
+            self.alone_used += amount - held
+
+
+class Asked:
+    """A reservation that needs the authority: what is held of it here already, what came of it."""
+
+    __slots__ = ("accounts", "amount", "held", "left", "result")
+
+    def __init__(self, accounts: Sequence[Account], amount: float, held: Sequence[float]) -> None:
+        self.accounts, self.amount, self.held = accounts, amount, held
+        self.left = False  # nobody waits for it any more
+        self.result: Reservation | Refusal | None = None
+
+
+class Sent:
+    """A call on its way."""
+
+    __slots__ = ("accounts", "asked", "call", "leasing")
+
+    def __init__(
+        self, call: QuotaCall, asked: Sequence[Asked], accounts: Sequence[Account]
+    ) -> None:
+        self.call, self.asked, self.accounts = call, asked, accounts
+        self.leasing = [
+            account for account, said in zip(accounts, call.buckets, strict=True) if said.extra
+        ]
+
+
+class LeasedLedger:
+    """A ledger over leased balances, at most ``max_buckets`` of them.
+
+    ``share`` is this process's part of every limit while it decides alone, 0 for one divided by
+    the processes present; ``told`` is called when something should go to the authority soon.
+    """
+
+    def __init__(self, lease_s: float, share: float = 0.0, max_buckets: int = 100_000) -> None:
+        self.lease_s = lease_s
+        self.processes = 0
+        self.told: Callable[[], None] | None = None
+        self._share = share
+        self._max = max_buckets
+        self._accounts: OrderedDict[tuple[str, str], Account] = OrderedDict()
+        self._moved: OrderedDict[Account, None] = OrderedDict()
+        self._local = self._alone = self._asked = 0
+        self._lost = 0.0
+
+    @property
+    def share(self) -> float:
+        """This process's part of every limit while it decides alone."""
+        if self._share:
+            return self._share
+        return 1.0 / self.processes if self.processes else UNKNOWN_SHARE
+
+    def held(self, claims: Sequence[Claim], amount: float, now: float) -> Reservation | None:
+        """Charge the balances if each can pay; None changes nothing."""
+        accounts = [self._account(claim, now) for claim in claims]
+        for account in accounts:
+            if account.balance < amount:
+                return None
+        for account in accounts:
+            account.balance -= amount
+            account.use(amount, now, self.lease_s)
+        self._local += 1
+        return Reservation(accounts, amount)
+
+    def refused(self, claims: Sequence[Claim], amount: float, now: float) -> Refusal | None:
+        """What the authority would say, where that is known."""
+        for claim in claims:
+            account = self._account(claim, now)
+            if amount > claim.limit.burst:
+                return Refusal(claim.dimension, claim.key, math.inf)
+            if now < account.refused_until and amount >= account.refused_amount:
+                missing = amount - account.level(now)
+                wait_s = max(account.refused_until - now, missing / claim.limit.rate_per_s)
+                return Refusal(claim.dimension, claim.key, wait_s)
+        return None
+
+    def reserve(self, claims: Sequence[Claim], amount: float, now: float) -> Reservation | Refusal:
+        """Decide alone, on balances and this process's share."""
+        accounts = [self._account(claim, now) for claim in claims]
+        share = self.share
+        worst: Refusal | None = None
+        for account in accounts:
+            missing = amount - account.alone_level(now, share)
+            if missing > 0:
+                wait_s = math.inf
+                if amount <= account.limit.burst:
+                    wait_s = max(missing / account.limit.rate_per_s, ALONE_RETRY_S)
+                if worst is None or wait_s > worst.retry_after_s:
+                    worst = Refusal(account.dimension, account.key, wait_s)
+        if worst is not None:
+            return worst
+        for account in accounts:
+            account.spend_alone(amount, now)
+            account.use(amount, now, self.lease_s)
+        self._alone += 1
+        return Reservation(accounts, amount)
+
+    def remaining(self, claims: Sequence[Claim], now: float) -> tuple[Claim, float] | None:
+        """The claim with the least left, as far as is known here; None without claims."""
+        levels = [(claim, self._account(claim, now).level(now)) for claim in claims]
+        return min(levels, key=lambda one: one[1], default=None)
+
+    def statistics(self) -> dict[str, float]:
+        """Buckets known, decisions by how they were made, tokens lost in calls that failed."""
+        return {
+            "buckets": len(self._accounts),
+            "decided_on_lease": self._local,
+            "decided_alone": self._alone,
+            "asked": self._asked,
+            "lost": self._lost,
+        }
+
+    # Exchanges
+
+    def ask(self, claims: Sequence[Claim], amount: float, now: float) -> Asked:
+        """Hold what the balances have of ``amount``; the rest is for the authority."""
+        accounts = [self._account(claim, now) for claim in claims]
+        held = []
+        for account in accounts:
+            part = max(0.0, min(account.balance, amount))
+            account.balance -= part
+            account.use(amount, now, self.lease_s)
+            held.append(part)
+        self._asked += 1
+        return Asked(accounts, amount, held)
+
+    def withdraw(self, asked: Asked, now: float) -> None:
+        """Nobody waits for it any more: what is held or will be granted goes back."""
+        asked.left = True
+        if isinstance(asked.result, Reservation):
+            asked.result.settle(0.0, now)
+
+    def unsent(self, asked: Asked) -> None:
+        """It goes to no call: what is held goes back to the balances."""
+        for account, part in zip(asked.accounts, asked.held, strict=True):
+            if part:
+                account.balance += part
+                self.moved(account)
+        asked.held = [0.0] * len(asked.accounts)
+
+    def call(self, batch: Sequence[Asked], now: float, process: str = "") -> Sent:
+        """What to send: these reservations, leases for their buckets, and what is due anyway."""
+        places: dict[Account, int] = {}
+        for asked in batch:
+            for account in asked.accounts:
+                places.setdefault(account, len(places))
+        wanted = tuple(
+            tuple(
+                (places[account], asked.amount - part)
+                for account, part in zip(asked.accounts, asked.held, strict=True)
+                if part < asked.amount
+            )
+            for asked in batch
+        )
+        for account in self._due(now, MAX_BUCKETS_A_CALL - len(places)):
+            places.setdefault(account, len(places))
+        buckets = tuple(self._say(account, now) for account in places)
+        return Sent(QuotaCall(buckets, wanted, process), batch, tuple(places))
+
+    def done(self, sent: Sent, reply: QuotaReply, now: float) -> None:
+        """The authority carried it out; each reservation gets its result."""
+        if reply.processes:
+            self.processes = reply.processes
+        for account, level, extra in zip(sent.accounts, reply.levels, reply.extras, strict=True):
+            account.known, account.known_at = level, now
+            account.tight = level * LEASE_SHARE < account.unit
+            account.balance += extra
+            if extra:
+                self.moved(account)
+        for account in sent.leasing:
+            account.leasing = False
+        for asked, refusal in zip(sent.asked, reply.refusals, strict=True):
+            if refusal is None:
+                asked.result = Reservation(asked.accounts, asked.amount)
+                if asked.left:
+                    asked.result.settle(0.0, now)
+                continue
+            self.unsent(asked)
+            index, wait_s = refusal
+            account = sent.accounts[index]
+            account.refused_amount = asked.amount
+            account.refused_until = now + min(wait_s, HOLD_S)
+            asked.result = Refusal(account.dimension, account.key, wait_s)
+
+    def failed(self, sent: Sent, now: float) -> None:
+        """Nobody knows whether it was carried out.
+
+        What was to be charged is charged again, what was to be given back is not: the error is
+        never in favour of more than the limit.
+        """
+        for account, said in zip(sent.accounts, sent.call.buckets, strict=True):
+            if said.charge > 0:
+                account.owed += said.charge
+                self.moved(account)
+            else:
+                self._lost -= said.charge
+        for account in sent.leasing:
+            account.leasing = False
+        for asked in sent.asked:
+            self.unsent(asked)
+
+    def moved(self, account: Account) -> None:
+        """The account holds or owes something that the authority may have to know."""
+        self._moved[account] = None
+
+    def tell(self) -> None:
+        """Something should go to the authority soon."""
+        if self.told is not None:
+            self.told()
+
+    def _say(self, account: Account, now: float) -> SharedBucket:
+        charge = account.due(now)
+        idle = now - account.used_at >= self.lease_s
+        if idle:
+            charge -= account.balance
+            account.balance = 0.0
+        extra, recent = 0.0, account.recently(now, self.lease_s)
+        # Twice a request within the lease time, or a lease is not worth its return.
+        if not account.leasing and not idle and recent >= 2 * account.unit:
+            extra = max(0.0, recent - account.balance)
+            account.leasing = extra > 0
+        limit = account.limit
+        return SharedBucket(
+            account.dimension,
+            account.key,
+            limit.rate_per_s,
+            limit.burst,
+            charge,
+            extra,
+            account.unit,
+        )
+
+    def _due(self, now: float, most: int) -> list[Account]:
+        """Accounts that owe, decided alone or sit on a balance unused, the longest known first."""
+        found: list[Account] = []
+        for account in list(self._moved):
+            if len(found) >= most:
+                break
+            if account.owed or account.alone is not None:
+                found.append(account)
+            elif not account.balance:
+                del self._moved[account]
+            elif now - account.used_at >= self.lease_s:
+                found.append(account)
+        return found
+
+    def _account(self, claim: Claim, now: float) -> Account:
+        key = (claim.dimension, claim.key)
+        account = self._accounts.get(key)
+        if account is None:
+            if len(self._accounts) >= self._max and not self._forget(now):
+                # As in a ledger: the bound can be neither burst nor evaded.
+                key = (claim.dimension, "")
+                account = self._accounts.get(key)
+            if account is None:
+                named = Claim(claim.dimension, key[1], claim.limit)
+                account = self._accounts[key] = Account(named, now, self)
+        if account.limit is not claim.limit and account.limit != claim.limit:
+            account.resize(claim.limit, now, self.share)
+        self._accounts.move_to_end(key)
+        return account
+
+    def _forget(self, now: float) -> bool:
+        for key, account in [
+            pair for pair, _ in zip(self._accounts.items(), range(16), strict=False)
+        ]:
+            if account not in self._moved and account.level(now) >= account.limit.burst:
+                del self._accounts[key]
+                return True
+            self._accounts.move_to_end(key)
+        return False
