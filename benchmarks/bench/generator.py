@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
+import resource
 import subprocess
 import sys
 import time
@@ -74,8 +74,8 @@ def load(rate: float, seconds: float, chunks: int) -> Workload:
 
 
 def cpu_s() -> float:
-    times = os.times()
-    return times.user + times.system
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
 
 
 def run_forebay(url: str, rate: float, seconds: float, chunks: int) -> dict[str, Any]:

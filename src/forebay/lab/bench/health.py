@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import resource
 from array import array
 
 import numpy as np
@@ -14,7 +14,7 @@ from forebay.lab.measure.result import Generator, Quantiles
 
 _BATCH = 4_096
 _LEAST_ELAPSED_S = 1.0
-"""Below this the CPU's share says nothing: the kernel counts it in hundredths of seconds."""
+"""Below this the start of the run, which no schedule waits for, is too much of the CPU's share."""
 _WAITING_SHARE = 0.01
 """More requests than this that wait for the generator's own bound reach into the P99."""
 
@@ -136,5 +136,5 @@ class Health:
 
 
 def _cpu_s() -> float:
-    times = os.times()
-    return times.user + times.system
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
