@@ -45,10 +45,13 @@ SHORT_FORM = "run"
 
 
 class _RunsByDefault(TyperGroup):
-    """A group whose words without a command's name are those of ``run``."""
+    """A group whose words, when they begin with an address or an option, are those of ``run``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+        first = args[0] if args else ""
+        if first not in ctx.help_option_names and (
+            first.startswith("-") or set(first) & set(":/.")
+        ):
             args = [SHORT_FORM, *args]
         return super().parse_args(ctx, args)
 

@@ -93,8 +93,12 @@ def simulate_serve(
 def simulate_run(
     profile: ProfileFlag = "h100/8b/fp16/tp1",
     replicas: ReplicasFlag = 1,
+    pool: Annotated[
+        list[str] | None,
+        typer.Option(help="A pool, as short:replicas=2,max_input_tokens=1000; repeat for more."),
+    ] = None,
     router: Annotated[
-        str, typer.Option(help="Which replica gets a request: least-outstanding or round-robin.")
+        str, typer.Option(help="What sends requests to replicas, such as round-robin.")
     ] = "least-outstanding",
     stay: Annotated[
         bool, typer.Option("--stay", help="Clients wait on after their deadline.")
@@ -125,10 +129,11 @@ def simulate_run(
     given = locals()
     from forebay.app.delivery import Delivery
     from forebay.app.loads import LoadWords
-    from forebay.app.simulating import FleetWords, run
+    from forebay.app.pools import FleetWords
+    from forebay.app.simulating import VirtualWords, run
 
-    load, fleet = LoadWords.of(given), FleetWords.of(given)
-    raise SystemExit(run(fleet, load, Delivery(Output(as_json=json), out, html, lang)))
+    fleet, words, load = FleetWords.of(given), VirtualWords.of(given), LoadWords.of(given)
+    raise SystemExit(run(fleet, words, load, Delivery(Output(as_json=json), out, html, lang)))
 
 
 @simulate_app.command("calibrate")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -13,31 +13,15 @@ from forebay.app.delivery import Delivery
 from forebay.app.keys import read_key
 from forebay.app.loads import LoadWords, build_load
 from forebay.app.output import Output
-from forebay.app.words import Words
+from forebay.app.pools import FleetWords, build_pools
+from forebay.app.words import Words, settings_of
 from forebay.kernel.clock import SystemClock
 from forebay.kernel.errors import ConfigError
 from forebay.lab.sim.profiles import GpuProfile, Profile, find_profile
 from forebay.lab.sim.profiles import profiles as known_profiles
 
-T = TypeVar("T", bound=msgspec.Struct)
 PROMPT_TOKENS = 1024
 """Length of the prompt that the list of profiles gives figures for."""
-
-
-def settings_of(kind: type[T], values: Mapping[str, Any], pairs: list[str] | None) -> T:
-    """A struct from values and ``name=value`` words; ``ConfigError`` names what is wrong."""
-    known = kind.__struct_fields__
-    given = dict(values)
-    for pair in pairs or []:
-        name, equals, value = pair.partition("=")
-        name = name.strip().replace("-", "_")
-        if not equals or name not in known:
-            raise ConfigError(f"--set takes name=value, not {pair!r}; names: {', '.join(known)}.")
-        given[name] = value.strip()
-    try:
-        return msgspec.convert(given, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"--set cannot be read: {error}.") from error
 
 
 def serve(values: Mapping[str, Any], pairs: list[str] | None, output: Output) -> int:
@@ -56,41 +40,41 @@ def serve(values: Mapping[str, Any], pairs: list[str] | None, output: Output) ->
             output.line(f"  {addresses.shared} spreads requests over them")
         output.flush()
 
-    return serve_simulated(settings_of(SimulatedServer, values, pairs), started)
+    return serve_simulated(settings_of(SimulatedServer, values, pairs, "--set"), started)
 
 
-class FleetWords(Words, frozen=True, kw_only=True):
-    """What the command line says of the simulated fleet."""
+class VirtualWords(Words, frozen=True, kw_only=True):
+    """What the command line says of a run in virtual time."""
 
-    profile: str
-    replicas: int = 1
     router: str = "least-outstanding"
     stay: bool = False
     seed: int = 1
     warmup: float = 0.0
-    settings: list[str] | None = None
 
 
-def run(words: FleetWords, load: LoadWords, delivery: Delivery) -> int:
+def run(fleet: FleetWords, words: VirtualWords, load: LoadWords, delivery: Delivery) -> int:
     """Run a load through a simulated fleet in virtual time and deliver the result."""
     from forebay.lab.bench.describe import describe_workload
     from forebay.lab.measure.machine import describe_commit, describe_machine, describe_versions
     from forebay.lab.measure.recorder import RecorderOptions
     from forebay.lab.measure.result import Run
-    from forebay.lab.sim.fleet import PoolConfig
     from forebay.lab.sim.run import VirtualOptions, simulate
 
     workload = build_load(load)
-    profile = find_profile(words.profile)
-    engine = profile.engine_config(**_engine_changes(words.settings))
-    pool = PoolConfig(engine=engine, replicas=words.replicas)
+    pools = build_pools(fleet)
     about = Run(
         source="simulation",
-        target=f"{words.replicas} x {profile.name}",
+        target=" + ".join(f"{pool.config.replicas} x {pool.profile}" for pool in pools),
         seed=words.seed,
         workload=describe_workload(workload),
         fingerprint=workload.fingerprint,
-        options={"pools": [msgspec.to_builtins(pool)], "router": words.router, "stay": words.stay},
+        options={
+            "pools": [
+                {"profile": pool.profile, **msgspec.to_builtins(pool.config)} for pool in pools
+            ],
+            "router": words.router,
+            "stay": words.stay,
+        },
         machine=describe_machine(),
         commit=describe_commit(),
         versions=describe_versions("numpy"),
@@ -101,26 +85,8 @@ def run(words: FleetWords, load: LoadWords, delivery: Delivery) -> int:
         leaves_at_deadline=not words.stay,
         recorder=RecorderOptions(warmup_s=words.warmup),
     )
-    return delivery.give_run(simulate(workload, [(pool, profile.step_model())], about, options))
-
-
-class EngineChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of an engine that ``--set`` may give; None: the profile's, or vLLM's default."""
-
-    gpu_memory_utilization: float | None = None
-    kv_tokens: int | None = None
-    block_tokens: int | None = None
-    watermark: float | None = None
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-    max_model_len: int | None = None
-    prefix_caching: bool | None = None
-    scheduling: str | None = None
-
-
-def _engine_changes(pairs: list[str] | None) -> dict[str, Any]:
-    changes = msgspec.structs.asdict(settings_of(EngineChanges, {}, pairs))
-    return {name: value for name, value in changes.items() if value is not None}
+    built = [(pool.config, pool.steps) for pool in pools]
+    return delivery.give_run(simulate(workload, built, about, options))
 
 
 class CalibrateWords(Words, frozen=True, kw_only=True):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
+
+from forebay.kernel.errors import ConfigError
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,3 +19,23 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, options: Mapping[str, Any]) -> Self:
         """Those of a command's arguments that belong here; the rest keep their defaults."""
         return cls(**{name: options[name] for name in cls.__struct_fields__ if name in options})
+
+
+def settings_of(
+    kind: type[T], values: Mapping[str, Any], pairs: list[str] | None, option: str
+) -> T:
+    """A struct from values and ``name=value`` words; ``ConfigError`` names what is wrong."""
+    known = kind.__struct_fields__
+    given = dict(values)
+    for pair in pairs or []:
+        name, equals, value = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or name not in known:
+            raise ConfigError(
+                f"{option} takes name=value, not {pair!r}; names: {', '.join(known)}."
+            )
+        given[name] = value.strip()
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{option} cannot be read: {error}.") from error

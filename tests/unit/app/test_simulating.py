@@ -10,7 +10,9 @@ import pytest
 from forebay.app.delivery import Delivery
 from forebay.app.loads import LoadWords
 from forebay.app.output import Output
-from forebay.app.simulating import EngineChanges, FleetWords, profiles, run, settings_of
+from forebay.app.pools import EngineChanges, FleetWords, build_pools
+from forebay.app.simulating import VirtualWords, profiles, run
+from forebay.app.words import settings_of
 from forebay.kernel.errors import ConfigError
 from forebay.lab.measure.result import load_result
 from forebay.lab.sim.serving import SimulatedServer
@@ -20,7 +22,10 @@ LOAD = LoadWords(mix="light", rate=20.0, duration=5.0)
 
 def test_settings_are_read_by_name() -> None:
     options = settings_of(
-        SimulatedServer, {"port": 1}, ["max-num-seqs=64", "prefix_caching=false", "speed=2"]
+        SimulatedServer,
+        {"port": 1},
+        ["max-num-seqs=64", "prefix_caching=false", "speed=2"],
+        "--set",
     )
     assert (options.max_num_seqs, options.prefix_caching, options.speed) == (64, False, 2.0)
 
@@ -35,7 +40,7 @@ def test_settings_are_read_by_name() -> None:
 )
 def test_a_wrong_setting_is_one_sentence(pair: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        settings_of(EngineChanges, {}, [pair])
+        settings_of(EngineChanges, {}, [pair], "--set")
 
 
 def test_profiles_are_listed_and_shown(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -54,7 +59,7 @@ def test_a_virtual_run_is_printed_and_written(
 ) -> None:
     out = tmp_path / "run.json"
     fleet = FleetWords(profile="h100/8b", replicas=2, settings=["max_num_seqs=8"])
-    assert run(fleet, LOAD, Delivery(Output(as_json=True), out, None, "en")) == 0
+    assert run(fleet, VirtualWords(), LOAD, Delivery(Output(as_json=True), out, None, "en")) == 0
     printed = capfdbinary.readouterr().out
     assert printed == out.read_bytes()
     result = load_result(out)
@@ -64,7 +69,15 @@ def test_a_virtual_run_is_printed_and_written(
 
 
 def test_people_read_a_table_and_no_json(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(FleetWords(profile="h100/8b"), LOAD, Delivery(Output(), None, None, "en")) == 0
+    assert (
+        run(
+            FleetWords(profile="h100/8b"),
+            VirtualWords(),
+            LOAD,
+            Delivery(Output(), None, None, "en"),
+        )
+        == 0
+    )
     told = capfd.readouterr().out
     assert "good 100.00%" in told and "TTFT" in told and "{" not in told
 
@@ -75,3 +88,28 @@ def test_files_that_cannot_be_written_are_refused_before_the_work(tmp_path: Path
             Delivery(Output(), out, None, "en")
     with pytest.raises(ConfigError, match="en or zh"):
         Delivery(Output(), None, None, "fr")
+
+
+def test_pools_have_their_own_words_before_the_common_ones() -> None:
+    words = FleetWords(
+        profile="h100/8b",
+        pool=["short:max_input_tokens=100,max_num_seqs=4", "long:replicas=2,profile=l20/8b"],
+        settings=["max_num_seqs=8", "max_model_len=16384"],
+    )
+    short, long = build_pools(words)
+    assert (short.config.name, short.config.max_input_tokens, short.config.replicas) == (
+        "short",
+        100,
+        1,
+    )
+    assert (short.config.engine.max_num_seqs, long.config.engine.max_num_seqs) == (4, 8)
+    assert short.config.engine.max_model_len == long.config.engine.max_model_len == 16_384
+    assert long.config.replicas == 2 and long.profile.startswith("l20/")
+
+
+@pytest.mark.parametrize("pools", [["replicas=2"], ["a", "a"], ["a:replica=2"], ["a:replicas=0"]])
+def test_a_wrong_pool_is_one_sentence(pools: list[str]) -> None:
+    with pytest.raises(ConfigError):
+        build_pools(FleetWords(profile="h100/8b", pool=pools))
+    with pytest.raises(ConfigError, match="exclude each other"):
+        build_pools(FleetWords(profile="h100/8b", replicas=2, pool=["a"]))
