@@ -252,7 +252,7 @@ def model_path() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=300.0)
-    parser.add_argument("--rates", type=float, nargs="+", default=[0.4, 0.8, 1.2])
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.4, 0.75, 1.1])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
