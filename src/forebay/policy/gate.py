@@ -213,7 +213,7 @@ class PoolGate:
         self._give_back(ticket, now, ok=False)
         ticket.state = "lost"
         left_s = ticket.deadline_at - now
-        needs_s = self.service.safe_s(ticket.input_tokens, ticket.output_tokens)
+        needs_s = self._takes_s(ticket)
         others = [at for at in self._fit(ticket, now) if at != failed]
         may = bool(others) and self.retries.take(
             ticket.attempts, remaining_s=left_s, needs_s=needs_s
@@ -317,7 +317,7 @@ class PoolGate:
             wait_s = 0.0
         else:
             wait_s = self.drain_s(ticket.priority) or 0.0
-        takes_s = self.service.safe_s(ticket.input_tokens, ticket.output_tokens)
+        takes_s = self._takes_s(ticket)
         if wait_s + takes_s > left_s:
             return "deadline"
         # Until its rate is known, a pool is trusted with one more round of what it holds.
@@ -325,6 +325,18 @@ class PoolGate:
             LEAST_ROUND, self.limit.limit * len(self.loads)
         )
         return "queue_delay" if unknown or wait_s > self._settings.shed.max_wait_s else None
+
+    def _takes_s(self, ticket: Ticket) -> float:
+        """How long it probably takes; as in an empty pool while half of the room is free.
+
+        What was learned in a crowd must not shut the door when the crowd has gone: nothing would
+        come in any more to correct it.
+        """
+        in_flight = sum(load.requests for load in self.loads)
+        if 2 * in_flight < self.limit.limit * len(self.loads):
+            steps = self.service.steps(ticket.input_tokens, ticket.output_tokens)
+            return steps * self.limit.base
+        return self.service.safe_s(ticket.input_tokens, ticket.output_tokens)
 
     def _refuse(self, ticket: Ticket, reason: str) -> None:
         ticket.state = "refused"
@@ -375,7 +387,7 @@ class PoolGate:
             taken = self.queue.pop()
             assert taken is head
             ticket = taken.item
-            takes_s = self.service.safe_s(ticket.input_tokens, ticket.output_tokens)
+            takes_s = self._takes_s(ticket)
             if now + takes_s >= ticket.deadline_at:
                 # Better nothing than an answer nobody waits for any more.
                 self._refuse(ticket, "deadline")

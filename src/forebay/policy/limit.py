@@ -80,6 +80,11 @@ class AdaptiveLimit:
         """Requests that may be in work in one place now."""
         return int(self._exact)
 
+    @property
+    def base(self) -> float:
+        """The unloaded latency over cost; 0 until it is known."""
+        return self._base or 0.0
+
     def observe(self, latency: float, in_flight: int, *, ok: bool = True) -> None:
         """Note one end: latency over cost, how many were in work there, whether it worked."""
         if self._skip:
@@ -98,7 +103,7 @@ class AdaptiveLimit:
 
     def statistics(self) -> dict[str, float]:
         """The limit and the unloaded latency it goes by."""
-        return {"limit": self.limit, "base": self._base or 0.0}
+        return {"limit": self.limit, "base": self.base}
 
     def _decide(self) -> None:
         samples, failed, peak = self._samples, self._failed, self._peak

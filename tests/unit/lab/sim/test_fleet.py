@@ -253,7 +253,7 @@ def test_blocks_of_a_plan_become_those_of_the_engine() -> None:
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (lambda: find_router("rr"), "there are least-outstanding, round-robin"),
+        (lambda: find_router("rr"), "there are admission, least-outstanding, round-robin"),
         (lambda: pool(replicas=0), "at least one replica"),
         (lambda: pool(max_waiting=-1), "not be negative"),
         (lambda: Fleet([], find_router("round-robin"), Ends()), "at least one pool"),
