@@ -95,6 +95,9 @@ class Connection(asyncio.Protocol):
         self._now = self._clock.now()
         try:
             self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError:
+            # Ours, not the target's: the loop reports it and closes the connection.
+            raise
         except httptools.HttpParserError:
             self._fail(MALFORMED)
 
