@@ -1,7 +1,8 @@
 """The avalanche: 200 light requests a second are well; make one in twenty heavy, and all starve.
 
-``run.py`` simulates in virtual time (equal on every machine), writes ``virtual.json``, the raw
-results ``light.json`` and ``heavy5.json``, and the charts in docs/images. ``--real`` does the same
+A third run has the server's own admission before the same engine. ``run.py`` simulates in virtual
+time (equal on every machine), writes ``virtual.json``, the raw results ``light.json``,
+``heavy5.json`` and ``admission.json``, and the charts in docs/images. ``--real`` does the same
 two runs through ``forebay simulate serve`` and ``forebay bench`` in real time and writes
 ``real.json``; ``--check`` writes nothing and fails when a promise does not hold.
 """
@@ -13,6 +14,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from forebay.lab.report.page import svg
 from forebay.lab.report.words import Words
 from forebay.lab.sim.fleet import PoolConfig
 from forebay.lab.sim.profiles import find_profile
+from forebay.lab.sim.routers import ADMISSION
 from forebay.lab.sim.run import VirtualOptions, simulate
 from forebay.lab.workload.presets import preset_workload
 
@@ -45,12 +48,14 @@ SHORT_TOKENS = 1_000
 SHARED = (1, 2, 4, 8, 12, 16)
 FOREBAY = (sys.executable, "-c", "from forebay.app.cli import main; main()")
 CAPTIONS = {
-    "en": ("200 light requests/s", "the same 200 requests/s, 5 % of them heavy"),
-    "zh": ("每秒 200 个轻请求", "同样每秒 200 个请求，其中 5% 是重请求"),
+    "en": ("200 light requests/s", "5 % of them heavy", "the same behind Forebay's admission"),
+    "zh": ("每秒 200 个轻请求", "其中 5% 换成重请求", "同样的负载，前面有 Forebay 的准入控制"),
 }
 
 
-def virtual(mix: str, replicas: int, *, short_pool: bool = False) -> RunResult:
+def virtual(
+    mix: str, replicas: int, *, short_pool: bool = False, router: str = "least-outstanding"
+) -> RunResult:
     """One run in virtual time; a short pool has one replica of its own beside ``replicas``."""
     workload = preset_workload(mix, RATE_PER_S, VIRTUAL_S)
     profile = find_profile(PROFILE)
@@ -65,13 +70,14 @@ def virtual(mix: str, replicas: int, *, short_pool: bool = False) -> RunResult:
         seed=SEED,
         workload=describe_workload(workload),
         fingerprint=workload.fingerprint,
-        options={"pools": msgspec.to_builtins(pools)},
+        options={"pools": msgspec.to_builtins(pools), "router": router},
         machine=describe_machine(),
         commit=describe_commit(),
         versions=describe_versions("numpy"),
     )
     steps = profile.step_model()
-    return simulate(workload, [(pool, steps) for pool in pools], about, VirtualOptions(seed=SEED))
+    options = VirtualOptions(seed=SEED, router=router)
+    return simulate(workload, [(pool, steps) for pool in pools], about, options)
 
 
 def summary(result: RunResult) -> dict[str, Any]:
@@ -94,25 +100,25 @@ def summary(result: RunResult) -> dict[str, Any]:
     }
 
 
-def chart(light: RunResult, heavy: RunResult, language: str) -> alt.HConcatChart:
+def chart(results: Sequence[RunResult], language: str) -> alt.HConcatChart:
     """What became of the requests, second by second, beside each other."""
     words = Words(language)
     shown = [
         [row for row in rows.status_rows(result, words) if row["at_s"] < VIRTUAL_S]
-        for result in (light, heavy)
+        for result in results
     ]
     seen = {row["status"]: row["outcome"] for panel in shown for row in panel}
     panels = []
     for panel, caption in zip(shown, CAPTIONS[language], strict=True):
-        # Both panels know all outcomes, so that they share their colours.
-        missing = seen.keys() - {row["status"] for row in panel}
+        # All panels know all outcomes, so that they share their colours.
+        missing = sorted(seen.keys() - {row["status"] for row in panel})
         absent = [
             {"at_s": 0.0, "status": name, "outcome": seen[name], "per_s": 0.0} for name in missing
         ]
         drawn = charts.status_over_time([*panel, *absent], words)
-        panels.append(drawn.properties(width=400, height=220, title=caption))
-    both: alt.HConcatChart = alt.hconcat(*panels).resolve_scale(y="shared", color="shared")
-    return both
+        panels.append(drawn.properties(width=270, height=200, title=caption))
+    beside: alt.HConcatChart = alt.hconcat(*panels).resolve_scale(y="shared", color="shared")
+    return beside
 
 
 def in_real_time(mix: str, folder: Path) -> RunResult:
@@ -165,6 +171,7 @@ def main() -> int:
             runs = {mix: in_real_time(mix, Path(folder)) for mix in ("light", "heavy5")}
     else:
         runs = {mix: virtual(mix, 1) for mix in ("light", "heavy5")}
+        runs["admission"] = virtual("heavy5", 1, router=ADMISSION)
     for name, result in runs.items():
         told(name, result)
     holds = (
@@ -205,7 +212,7 @@ def record(runs: dict[str, RunResult], *, real: bool) -> None:
         (HERE / f"{name}.json").write_bytes(encode_result(result) + b"\n")
     IMAGES.mkdir(exist_ok=True)
     for language, ending in (("en", ""), ("zh", ".zh-CN")):
-        drawn = svg(chart(runs["light"], runs["heavy5"], language))
+        drawn = svg(chart(list(runs.values()), language))
         (IMAGES / f"avalanche{ending}.svg").write_text(drawn, encoding="utf-8")
 
 
