@@ -2,6 +2,7 @@
 
 from forebay.policy.quota.authority import LedgerAuthority
 from forebay.policy.quota.bucket import Limit, TokenBucket
+from forebay.policy.quota.leased import LeasedLedger
 from forebay.policy.quota.ledger import (
     Claim,
     QuotaLedger,
@@ -10,10 +11,12 @@ from forebay.policy.quota.ledger import (
     Reservation,
     largest,
 )
+from forebay.policy.quota.shared import SharedQuotas, SharingSettings
 from forebay.policy.quota.windows import QuotaWindow, factor_at
 
 __all__ = [
     "Claim",
+    "LeasedLedger",
     "LedgerAuthority",
     "Limit",
     "QuotaLedger",
@@ -21,6 +24,8 @@ __all__ = [
     "Quotas",
     "Refusal",
     "Reservation",
+    "SharedQuotas",
+    "SharingSettings",
     "TokenBucket",
     "factor_at",
     "largest",

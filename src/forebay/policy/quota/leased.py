@@ -78,23 +78,22 @@ class Account:
 
     def take(self, amount: float, now: float) -> None:
         """Correct what was reserved: pay ``amount`` more, or give back when it is negative."""
-        self._book.moved(self)
-        if amount <= 0:
+        if amount > 0:
+            self._pay(amount, now)
+        elif self.tight and self.alone is None:
+            self.owed += amount
+        else:
+            self.balance -= amount
+        if amount < 0:
             self.refused_until = now
-            if self.tight and self.alone is None:
-                self.owed += amount
-                self._book.tell()
-            else:
-                self.balance -= amount
-            return
-        self._pay(amount, now)
-        if self.owed > 0:
+        self._book.moved(self)
+        if self.owed:
             self._book.tell()
 
     def spend_alone(self, amount: float, now: float) -> None:
         """Reserve without the authority; the caller has looked at ``alone_level``."""
-        self._book.moved(self)
         self._pay(amount, now)
+        self._book.moved(self)
 
     def alone_level(self, now: float, share: float) -> float:
         """What may be reserved without the authority."""
@@ -185,7 +184,8 @@ class LeasedLedger:
         self._share = share
         self._max = max_buckets
         self._accounts: OrderedDict[tuple[str, str], Account] = OrderedDict()
-        self._moved: OrderedDict[Account, None] = OrderedDict()
+        self._owing: dict[Account, None] = {}
+        self._holding: OrderedDict[Account, None] = OrderedDict()
         self._local = self._alone = self._asked = 0
         self._lost = 0.0
 
@@ -285,7 +285,10 @@ class LeasedLedger:
         asked.held = [0.0] * len(asked.accounts)
 
     def call(self, batch: Sequence[Asked], now: float, process: str = "") -> Sent:
-        """What to send: these reservations, leases for their buckets, and what is due anyway."""
+        """What to send: these reservations, leases for their buckets, and what is owed anyway.
+
+        A call with the name of the ``process`` also gives back what nobody used.
+        """
         places: dict[Account, int] = {}
         for asked in batch:
             for account in asked.accounts:
@@ -298,10 +301,23 @@ class LeasedLedger:
             )
             for asked in batch
         )
-        for account in self._due(now, MAX_BUCKETS_A_CALL - len(places)):
+        lending = len(places)
+        rest = MAX_BUCKETS_A_CALL - len(places)
+        for account in (*self._due(rest), *(self._idle(now, rest) if process else ())):
             places.setdefault(account, len(places))
-        buckets = tuple(self._say(account, now) for account in places)
+        buckets = tuple(
+            self._say(account, now, lend=place < lending) for account, place in places.items()
+        )
         return Sent(QuotaCall(buckets, wanted, process), batch, tuple(places))
+
+    def farewell(self, now: float) -> Sent:
+        """A call that gives every balance back, when a process ends; empty when none is left."""
+        for account in [one for one in self._holding if one.balance]:
+            account.owed -= account.balance
+            account.balance = 0.0
+            self._owing[account] = None
+        self._holding.clear()
+        return self.call((), now)
 
     def done(self, sent: Sent, reply: QuotaReply, now: float) -> None:
         """The authority carried it out; each reservation gets its result."""
@@ -346,15 +362,19 @@ class LeasedLedger:
             self.unsent(asked)
 
     def moved(self, account: Account) -> None:
-        """The account holds or owes something that the authority may have to know."""
-        self._moved[account] = None
+        """The account holds or owes something that the authority has to know some time."""
+        if account.owed or account.alone is not None:
+            self._owing[account] = None
+        if account.balance:
+            self._holding[account] = None
 
     def tell(self) -> None:
         """Something should go to the authority soon."""
         if self.told is not None:
             self.told()
 
-    def _say(self, account: Account, now: float) -> SharedBucket:
+    def _say(self, account: Account, now: float, *, lend: bool) -> SharedBucket:
+        self._owing.pop(account, None)
         charge = account.due(now)
         idle = now - account.used_at >= self.lease_s
         if idle:
@@ -362,32 +382,31 @@ class LeasedLedger:
             account.balance = 0.0
         extra, recent = 0.0, account.recently(now, self.lease_s)
         # Twice a request within the lease time, or a lease is not worth its return.
-        if not account.leasing and not idle and recent >= 2 * account.unit:
+        if lend and not account.leasing and recent >= 2 * account.unit:
             extra = max(0.0, recent - account.balance)
             account.leasing = extra > 0
-        limit = account.limit
+        rate_per_s, burst = account.limit.rate_per_s, account.limit.burst
         return SharedBucket(
-            account.dimension,
-            account.key,
-            limit.rate_per_s,
-            limit.burst,
-            charge,
-            extra,
-            account.unit,
+            account.dimension, account.key, rate_per_s, burst, charge, extra, account.unit
         )
 
-    def _due(self, now: float, most: int) -> list[Account]:
-        """Accounts that owe, decided alone or sit on a balance unused, the longest known first."""
+    def _due(self, most: int) -> list[Account]:
+        """Accounts that owe or decided alone."""
+        return [account for account, _ in zip(self._owing, range(max(0, most)), strict=False)]
+
+    def _idle(self, now: float, most: int) -> list[Account]:
+        """Accounts whose balance nobody used for a lease time; a bounded look at the oldest."""
         found: list[Account] = []
-        for account in list(self._moved):
-            if len(found) >= most:
-                break
-            if account.owed or account.alone is not None:
+        look = [one for one, _ in zip(self._holding, range(4 * max(0, most)), strict=False)]
+        for account in look:
+            if account.balance and now - account.used_at < self.lease_s:
+                self._holding.move_to_end(account)
+                continue
+            del self._holding[account]
+            if account.balance:
                 found.append(account)
-            elif not account.balance:
-                del self._moved[account]
-            elif now - account.used_at >= self.lease_s:
-                found.append(account)
+                if len(found) >= most:
+                    break
         return found
 
     def _account(self, claim: Claim, now: float) -> Account:
@@ -407,10 +426,12 @@ class LeasedLedger:
         return account
 
     def _forget(self, now: float) -> bool:
-        for key, account in [
-            pair for pair, _ in zip(self._accounts.items(), range(16), strict=False)
-        ]:
-            if account not in self._moved and account.level(now) >= account.limit.burst:
+        """Drop an account that equals a new one; a bounded look at the longest unused."""
+        for key in [key for key, _ in zip(self._accounts, range(16), strict=False)]:
+            account = self._accounts[key]
+            # The account that many share (without a name) must not make room for itself.
+            settled = key[1] and account not in self._owing and account not in self._holding
+            if settled and account.level(now) >= account.limit.burst:
                 del self._accounts[key]
                 return True
             self._accounts.move_to_end(key)

@@ -156,7 +156,8 @@ class QuotaLedger:
         """Drop a full bucket among the longest unused; a bounded look keeps this cheap."""
         for key in list(_first(self._buckets, 16)):
             bucket = self._buckets[key]
-            if bucket.level(now) >= bucket.limit.burst:
+            # The bucket that many share (without a name) must not make room for itself.
+            if key[1] and bucket.level(now) >= bucket.limit.burst:
                 del self._buckets[key]
                 return True
             # It is in use or in debt: look at others next time.

@@ -1,0 +1,252 @@
+"""Carries calls between a leased ledger and the authority, without anybody waiting for long.
+
+Reservations that need the authority gather while a call is on its way and leave together. Every
+wait is bounded: whoever waited too long is decided alone. Calls that fail in a row open a breaker;
+from then on everything is decided alone at once, until a probe in the background finds the
+authority again. Waiting for a place in a call is no failure of the authority.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from forebay.kernel.clock import Clock
+from forebay.kernel.errors import Unavailable
+from forebay.kernel.quotas import QuotaAuthority, QuotaCall, QuotaReply
+from forebay.policy.quota.leased import Asked, LeasedLedger, Sent
+from forebay.policy.quota.ledger import Claim, Refusal, Reservation
+
+BATCH = 32
+MAX_WAITING = 1024
+FAILURES = 2
+PROBE_S = 0.25
+CONNECT_S = 1.0
+FAREWELL_CALLS = 64
+GATHER_S = 0.005
+"""How long what goes back waits for more of it."""
+
+
+class SharingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How quotas are shared between processes."""
+
+    timeout_ms: Annotated[
+        float,
+        Meta(description="Longest wait of a request for shared quotas; then it is decided alone."),
+    ] = 20.0
+    lease_ms: Annotated[
+        float, Meta(description="Quotas are leased ahead for about so long, and returned after.")
+    ] = 500.0
+    local_share: Annotated[
+        float,
+        Meta(description="Part of every limit a process decides on alone; 0: one of those seen."),
+    ] = 0.0
+    max_connections: Annotated[int, Meta(description="Calls for quotas under way at once.")] = 4
+
+
+class _Waiting:
+    __slots__ = ("answered", "asked")
+
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+        self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake(self) -> None:
+        if not self.answered.done():
+            self.answered.set_result(None)
+
+
+class SharedQuotas:
+    """Reserves for this process, after ``start`` and while ``run`` is under way.
+
+    ``told`` hears when the authority is lost (True) and found again (False).
+    """
+
+    def __init__(
+        self,
+        ledger: LeasedLedger,
+        authority: QuotaAuthority,
+        clock: Clock,
+        settings: SharingSettings,
+        process: str,
+    ) -> None:
+        self.ledger = ledger
+        self.told: Callable[[bool], None] | None = None
+        self.alone = False
+        self._authority = authority
+        self._clock = clock
+        self._settings = settings
+        self._timeout_s = settings.timeout_ms / 1000
+        self._process = process
+        self._failures = 0
+        self._calls = 0
+        self._waiting: deque[_Waiting] = deque()
+        self._idle: list[asyncio.Future[None]] = []
+        self._gathering: asyncio.TimerHandle | None = None
+        self._gathered = False
+        ledger.told = self._gather
+
+    async def obtain(self, claims: Sequence[Claim], amount: float) -> Reservation | Refusal:
+        """Charge ``amount`` to every claim, or to none and say which refused for how long."""
+        ledger, now = self.ledger, self._clock.now()
+        got = ledger.held(claims, amount, now) or ledger.refused(claims, amount, now)
+        if got is not None:
+            return got
+        if self.alone or len(self._waiting) >= MAX_WAITING:
+            return ledger.reserve(claims, amount, now)
+        waiting = _Waiting(ledger.ask(claims, amount, now))
+        self._waiting.append(waiting)
+        self._wake()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await waiting.answered
+        except TimeoutError:
+            # The answer may have come in the very same moment.
+            if waiting.asked.result is None:
+                self._leave(waiting)
+        except BaseException:
+            self._leave(waiting)
+            raise
+        return waiting.asked.result or ledger.reserve(claims, amount, self._clock.now())
+
+    async def start(self) -> None:
+        """Look whether the authority answers; without it everything is decided alone."""
+        await self._probe()
+
+    async def run(self) -> None:
+        """Carry calls until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._settings.max_connections):
+                    group.create_task(self._send())
+                group.create_task(self._beat())
+        finally:
+            if self._gathering is not None:
+                self._gathering.cancel()
+
+    async def settle(self) -> None:
+        """Give back everything unused and pay what is owed, before this process ends."""
+        for _ in range(FAREWELL_CALLS):
+            sent = self.ledger.farewell(self._clock.now())
+            if self.alone or not sent.call.buckets:
+                return
+            await self._exchange(sent)
+
+    def statistics(self) -> dict[str, float]:
+        """Calls made, who waits, whether this process decides alone."""
+        return {
+            "calls": self._calls,
+            "waiting": len(self._waiting),
+            "alone": float(self.alone),
+            "processes": self.ledger.processes,
+        }
+
+    def _leave(self, waiting: _Waiting) -> None:
+        try:
+            self._waiting.remove(waiting)
+        except ValueError:
+            self.ledger.withdraw(waiting.asked, self._clock.now())
+        else:
+            self.ledger.unsent(waiting.asked)
+
+    def _wake(self) -> None:
+        while self._idle:
+            idle = self._idle.pop()
+            if not idle.done():
+                idle.set_result(None)
+                return
+
+    def _gather(self) -> None:
+        if self._gathering is None and not self.alone:
+            loop = asyncio.get_running_loop()
+            self._gathering = loop.call_later(GATHER_S, self._gather_ended)
+
+    def _gather_ended(self) -> None:
+        self._gathering, self._gathered = None, True
+        self._wake()
+
+    async def _send(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if not self._waiting and not self._gathered:
+                idle = loop.create_future()
+                self._idle.append(idle)
+                try:
+                    await idle
+                finally:
+                    if idle in self._idle:
+                        self._idle.remove(idle)
+                continue
+            batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            self._gathered = False
+            sent = self.ledger.call([one.asked for one in batch], self._clock.now())
+            try:
+                if sent.call.buckets:
+                    await self._exchange(sent)
+            finally:
+                for one in batch:
+                    one.wake()
+
+    async def _exchange(self, sent: Sent) -> None:
+        try:
+            reply = await self._call(sent.call, self._timeout_s)
+        except (TimeoutError, Unavailable):
+            self.ledger.failed(sent, self._clock.now())
+            self._failures += 1
+            if self._failures >= FAILURES:
+                self._lose()
+        except BaseException:
+            self.ledger.failed(sent, self._clock.now())
+            raise
+        else:
+            self.ledger.done(sent, reply, self._clock.now())
+            self._failures = 0
+
+    async def _call(self, call: QuotaCall, within_s: float) -> QuotaReply:
+        self._calls += 1
+        async with asyncio.timeout(within_s):
+            return await self._authority.exchange(call)
+
+    def _lose(self) -> None:
+        if self.alone:
+            return
+        self.alone = True
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            self.ledger.unsent(waiting.asked)
+            waiting.wake()
+        if self.told is not None:
+            self.told(True)
+
+    async def _beat(self) -> None:
+        """Be counted, return what nobody used, notice an authority that is lost or back."""
+        while True:
+            beat_s = min(1.0, self._settings.lease_ms / 1000)
+            await asyncio.sleep(PROBE_S if self.alone or self._failures else beat_s)
+            if self.alone:
+                await self._probe()
+            else:
+                await self._exchange(self.ledger.call((), self._clock.now(), self._process))
+
+    async def _probe(self) -> None:
+        """Open connections, then see whether the authority answers in time."""
+        hello = QuotaCall(process=self._process)
+        opening = [self._call(hello, CONNECT_S) for _ in range(self._settings.max_connections)]
+        try:
+            await asyncio.gather(*opening)
+            reply = await self._call(hello, self._timeout_s)
+        except (TimeoutError, Unavailable):
+            self._failures = FAILURES
+            self._lose()
+            return
+        self.ledger.processes = reply.processes
+        self._failures = 0
+        if self.alone:
+            self.alone = False
+            if self.told is not None:
+                self.told(False)
