@@ -63,7 +63,7 @@ def rates_over_time(rows: Rows, words: Words) -> Chart:
         .encode(
             # Lines often lie upon each other: the upper ones are thinner.
             strokeWidth=alt.StrokeWidth(
-                "series:N", scale=alt.Scale(domain=order, range=[5, 2.5, 1.4]), legend=None
+                "series:N", title=None, scale=alt.Scale(domain=order, range=[5, 2.5, 1.4])
             ),
             x=_time(words),
             y=alt.Y("per_s:Q", title=words("per_s"), scale=alt.Scale(zero=True)),

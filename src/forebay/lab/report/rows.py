@@ -17,7 +17,8 @@ from forebay.lab.report.words import Words
 
 MAX_BINS = 120
 """More moments than this are hard to tell apart on a page."""
-MAX_KINDS = 8
+MAX_KINDS = 7
+"""Colours that can be told apart, one being for all kinds together; tables have every kind."""
 MAX_POINTS = 160
 CELLS_PER_DECADE = 8
 SHORTEST_S = 1e-4
