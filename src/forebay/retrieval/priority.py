@@ -12,8 +12,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_NICENESS = 10
-"""About a tenth of the share of a thread that does not give way."""
+_NICENESS = 5
+"""A third of the share of a thread that does not give way; less would let a thread that holds a
+lock of the process wait too long for the processor."""
 
 
 def giving_way(make: Callable[[], T]) -> T:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 import faiss
@@ -171,15 +172,20 @@ class HybridRetriever:
         ctx = search.ctx
         try:
             embedder = self._usable_embedder(search.snapshot)
-            async with asyncio.timeout(self._settings.vector_timeout_ms / 1000.0):
+            loop = asyncio.get_running_loop()
+            async with asyncio.timeout(self._settings.vector_timeout_ms / 1000.0) as limit:
                 with ctx.stage("embedding"):
                     found = await embedder.embed([search.request.query], kind="query")
                 query = decode(found.data, 1, found.dimensions)
-                return await self._work(
-                    ctx,
-                    ("search.vector", "fusion"),
-                    lambda lap: self._fused(search, query, words, lap),
-                )
+
+                def fused(lap: Lap) -> tuple[Hit, ...]:
+                    vector = _search_vectors(search, query, words.hits, self._limit(search))
+                    lap()
+                    # What follows is not the vectors' time.
+                    loop.call_soon_threadsafe(_lift, limit)
+                    return self._fused(search, words, vector)
+
+                return await self._work(ctx, ("search.vector", "fusion"), fused)
         except _NoVectors as reason:
             ctx.degrade("retrieval", WORDS, str(reason))
         except TimeoutError:
@@ -239,14 +245,18 @@ class HybridRetriever:
         finally:
             _tell_apart(ctx, record, stages, tuple(laps))
 
-    def _fused(self, search: _Search, query: Floats32, words: _Words, lap: Lap) -> tuple[Hit, ...]:
-        vector = _search_vectors(search, query, words.hits, self._limit(search))
-        lap()
+    def _fused(self, search: _Search, words: _Words, vector: _VectorLeg) -> tuple[Hit, ...]:
         compared = compare_legs(words.features, words.hits.ids, vector.best)
         weight = words_weight(compared, self._settings.fusion)
         foreign_words = self._settings.fusion.foreign_words
         ranked = _fuse(search, words.query, words.hits, vector, weight, foreign_words)
         return _fetch(search, ranked)
+
+
+def _lift(limit: asyncio.Timeout) -> None:
+    """Take a time-out away, unless it has expired or its block has ended."""
+    with suppress(RuntimeError):
+        limit.reschedule(None)
 
 
 def _tell_apart(

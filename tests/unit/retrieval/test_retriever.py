@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from forebay.kernel.clock import Deadline, SystemClock
 from forebay.kernel.context import Principal, RequestContext
-from forebay.kernel.documents import Vectors
+from forebay.kernel.documents import ChunkRow, Vectors
 from forebay.kernel.errors import DeadlineExceeded, EngineError, InvalidRequest, Overloaded
 from forebay.kernel.stages import Embedder, EmbedderSpec, SearchRequest
 from forebay.retrieval import HybridRetriever, KbIndex, RetrievalSettings, search_executor
@@ -171,6 +172,23 @@ async def test_without_vectors_words_answer_and_say_so(
     assert [(d.stage, d.rung, d.reason) for d in ctx.degradations] == [
         ("retrieval", "bm25", reason)
     ]
+
+
+async def test_slow_texts_are_not_taken_for_slow_vectors(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await library.add(*TEXTS)
+    rows = library.record.rows
+
+    def slow(kb: str, chunk_ids: Sequence[int]) -> Sequence[ChunkRow]:
+        time.sleep(0.3)
+        return rows(kb, chunk_ids)
+
+    monkeypatch.setattr(library.record, "rows", slow)
+    ctx = context()
+    retriever = library.retriever(library.embedder, RetrievalSettings(vector_timeout_ms=200))
+    result = await retriever.retrieve(ctx, ask("退货申请"))
+    assert (result.rung, ctx.degradations) == ("vector+bm25", [])
 
 
 async def test_sure_words_skip_vectors(library: Library) -> None:
