@@ -19,7 +19,7 @@ from forebay.kernel.errors import ConfigError
 
 T = TypeVar("T")
 ENV_PREFIX = "FOREBAY_"
-SECRET_NAMES = ("api_key", "password", "secret", "token")
+SECRET_NAMES = ("api_key", "password", "redis_url", "secret", "token")
 
 
 class Layer(msgspec.Struct, frozen=True):

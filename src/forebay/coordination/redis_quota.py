@@ -10,15 +10,14 @@ import asyncio
 import hashlib
 import math
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
-from msgspec import Meta
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError
 
+from forebay.coordination.settings import CoordinationSettings
 from forebay.kernel.errors import ConfigError, Unavailable
 from forebay.kernel.quotas import LEASE_SHARE, PRESENCE_S, QuotaCall, QuotaReply
 
@@ -28,14 +27,6 @@ _SCRIPT = files("forebay.coordination").joinpath("redis_quota.lua").read_text(en
 _SHA = hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 
-class RedisSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a Redis is and how it is used."""
-
-    url: Annotated[str, Meta(description="redis://, rediss:// or unix:// address.", min_length=1)]
-    prefix: Annotated[str, Meta(description="Begins every key.")] = "forebay"
-    max_connections: Annotated[int, Meta(description="Connections at most.", ge=1)] = 4
-
-
 class RedisAuthority:
     """See ``forebay.kernel.quotas.QuotaAuthority``.
 
@@ -43,10 +34,10 @@ class RedisAuthority:
     answer may still come; the next call opens another.
     """
 
-    def __init__(self, settings: RedisSettings) -> None:
+    def __init__(self, settings: CoordinationSettings) -> None:
         try:
             pool = BlockingConnectionPool.from_url(
-                settings.url,
+                settings.redis_url,
                 max_connections=settings.max_connections,
                 timeout=_CONNECT_S,
                 socket_connect_timeout=_CONNECT_S,
@@ -55,11 +46,12 @@ class RedisAuthority:
             )
         except ValueError as error:
             raise ConfigError(
-                "the address of Redis must begin with redis://, rediss:// or unix:// and may name "
-                "a port and a database by number."
+                "coordination.redis_url must begin with redis://, rediss:// or unix://; port and "
+                "database are numbers.",
+                param="coordination.redis_url",
             ) from error
         self._redis: Redis = Redis(connection_pool=pool)
-        self._tag = f"{{{settings.prefix}:quota}}"
+        self._tag = f"{{{settings.redis_prefix}:quota}}"
 
     async def exchange(self, call: QuotaCall) -> QuotaReply:
         """See ``QuotaAuthority``."""

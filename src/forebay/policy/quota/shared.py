@@ -11,10 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from forebay.kernel.clock import Clock
 from forebay.kernel.errors import Unavailable
@@ -32,21 +30,11 @@ GATHER_S = 0.005
 """How long what goes back waits for more of it."""
 
 
-class SharingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How quotas are shared between processes."""
+class SharingSettings(msgspec.Struct, frozen=True):
+    """Bounds of what is shared: the wait of a request, and calls under way at once."""
 
-    timeout_ms: Annotated[
-        float,
-        Meta(description="Longest wait of a request for shared quotas; then it is decided alone."),
-    ] = 20.0
-    lease_ms: Annotated[
-        float, Meta(description="Quotas are leased ahead for about so long, and returned after.")
-    ] = 500.0
-    local_share: Annotated[
-        float,
-        Meta(description="Part of every limit a process decides on alone; 0: one of those seen."),
-    ] = 0.0
-    max_connections: Annotated[int, Meta(description="Calls for quotas under way at once.")] = 4
+    timeout_s: float = 0.02
+    max_calls: int = 4
 
 
 class _Waiting:
@@ -81,7 +69,7 @@ class SharedQuotas:
         self._authority = authority
         self._clock = clock
         self._settings = settings
-        self._timeout_s = settings.timeout_ms / 1000
+        self._timeout_s = settings.timeout_s
         self._process = process
         self._failures = 0
         self._calls = 0
@@ -122,14 +110,14 @@ class SharedQuotas:
         """Carry calls until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(self._settings.max_connections):
+                for _ in range(self._settings.max_calls):
                     group.create_task(self._send())
                 group.create_task(self._beat())
         finally:
             if self._gathering is not None:
                 self._gathering.cancel()
 
-    async def settle(self) -> None:
+    async def leave(self) -> None:
         """Give back everything unused and pay what is owed, before this process ends."""
         for _ in range(FAREWELL_CALLS):
             sent = self.ledger.farewell(self._clock.now())
@@ -226,7 +214,7 @@ class SharedQuotas:
     async def _beat(self) -> None:
         """Be counted, return what nobody used, notice an authority that is lost or back."""
         while True:
-            beat_s = min(1.0, self._settings.lease_ms / 1000)
+            beat_s = min(1.0, self.ledger.lease_s)
             await asyncio.sleep(PROBE_S if self.alone or self._failures else beat_s)
             if self.alone:
                 await self._probe()
@@ -236,7 +224,7 @@ class SharedQuotas:
     async def _probe(self) -> None:
         """Open connections, then see whether the authority answers in time."""
         hello = QuotaCall(process=self._process)
-        opening = [self._call(hello, CONNECT_S) for _ in range(self._settings.max_connections)]
+        opening = [self._call(hello, CONNECT_S) for _ in range(self._settings.max_calls)]
         try:
             await asyncio.gather(*opening)
             reply = await self._call(hello, self._timeout_s)

@@ -1,0 +1,53 @@
+"""Settings of what several processes or machines keep together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class CoordinationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where quotas are kept together, and what happens while that place does not answer."""
+
+    redis_url: Annotated[
+        str,
+        Meta(
+            description="Redis or Valkey that keeps the quotas of many machines: redis://, "
+            "rediss:// or unix://; empty: the processes of one folder keep them themselves."
+        ),
+    ] = ""
+    redis_prefix: Annotated[
+        str, Meta(description="Begins every key in Redis; services with one prefix share quotas.")
+    ] = "forebay"
+    timeout_ms: Annotated[
+        float,
+        Meta(
+            description="Longest wait of a request for shared quotas; then its process decides "
+            "alone.",
+            gt=0.0,
+            le=10_000.0,
+        ),
+    ] = 20.0
+    lease_ms: Annotated[
+        float,
+        Meta(
+            description="Quotas are leased ahead for about so long; what nobody used goes back "
+            "after it.",
+            ge=10.0,
+            le=60_000.0,
+        ),
+    ] = 500.0
+    local_share: Annotated[
+        float,
+        Meta(
+            description="Part of every limit that a process may use while it decides alone; 0: one "
+            "divided by the processes seen lately.",
+            ge=0.0,
+            le=1.0,
+        ),
+    ] = 0.0
+    max_connections: Annotated[
+        int, Meta(description="Calls for shared quotas under way at once.", ge=1, le=64)
+    ] = 4
