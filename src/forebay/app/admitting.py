@@ -6,15 +6,22 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
 
 from forebay.app.overriding import Overriding
 from forebay.app.scale_out import ScaleOutHook
 from forebay.app.settings import Settings
+from forebay.generation.signals import EngineEye, look_at_all
 from forebay.kernel.clock import Clock, WallClock
 from forebay.kernel.errors import ConfigError
 from forebay.policy.admission import Admission, Desk, PoolAdmission, PoolRule, lanes
+from forebay.policy.admission.lanes import LONG
 from forebay.policy.gate import GateSettings, PoolGate
 from forebay.policy.limit import LimitSettings
+from forebay.policy.open_gate import OpenGate
+from forebay.policy.quota import SharedQuotas
 from forebay.policy.shed import ShedSettings
 
 UNBOUNDED_TOKENS = 2**31 - 1
@@ -29,27 +36,31 @@ _LOCAL = GateSettings(
 
 @asynccontextmanager
 async def open_admission(
-    settings: Settings, clock: Clock, folder: Path
+    settings: Settings, clock: Clock, folder: Path, shared: SharedQuotas | None = None
 ) -> AsyncIterator[tuple[Admission, Overriding]]:
     """Admission in front of the configured pools, looked after while the block runs.
 
-    Quotas changed at run time are kept in ``folder``.
+    Quotas changed at run time are kept in ``folder``; ``shared`` are charged instead of this
+    process's own.
     """
     _check_tenants(settings)
     rules, gates = {}, {}
+    kind = PoolGate if settings.admission.enabled else OpenGate
     for rule, replicas, gate in pools_of(settings):
         rules[rule.name] = rule
-        gates[rule.name] = PoolGate(gate, replicas)
-    desk = Desk(settings.admission, tuple(rules.values()), gates, clock, WallClock())
+        gates[rule.name] = kind(gate, replicas)
+    ledger = None if shared is None else shared.ledger
+    desk = Desk(settings.admission, tuple(rules.values()), gates, clock, WallClock(), ledger)
     async with asyncio.TaskGroup() as group:
         hook = ScaleOutHook(settings.admission.scale_out, clock)
-        admission = Admission(desk, hook.told)
+        admission = Admission(desk, hook.told, shared)
         quotas = Overriding(folder, admission, settings.admission)
         quotas.look()
         tasks = [
             group.create_task(_every(TICK_S, admission.tick)),
             group.create_task(_every(FOLLOW_S, quotas.look)),
             group.create_task(hook.run()),
+            *(group.create_task(_watch(watched, clock)) for watched in _watched(settings, gates)),
         ]
         try:
             yield admission, quotas
@@ -65,6 +76,42 @@ async def _every(seconds: float, look: Callable[[], None]) -> None:
         look()
 
 
+class _Watched(NamedTuple):
+    """Engines that are looked at, and the gates in front of them."""
+
+    urls: tuple[str, ...]
+    every_s: float
+    gates: tuple[PoolGate, ...]
+
+
+def _watched(settings: Settings, gates: Mapping[str, PoolGate]) -> list[_Watched]:
+    if settings.generation.backend != "openai":
+        return []
+    found = []
+    for pool in settings.generation.pools:
+        every_s = settings.admission.pools.get(pool.name, PoolAdmission()).look_s
+        if every_s:
+            before = [gates[name] for name in (pool.name, pool.name + LONG) if name in gates]
+            found.append(_Watched(pool.base_urls, every_s, tuple(before)))
+    return found
+
+
+async def _watch(watched: _Watched, clock: Clock) -> None:
+    """Tell the gates what the engines show: dead ones are left alone, full ones get nothing new."""
+    eye = EngineEye(max(1.0, watched.every_s))
+    try:
+        while True:
+            await asyncio.sleep(watched.every_s)
+            seen = await look_at_all(eye, watched.urls)
+            now = clock.now()
+            for gate in watched.gates:
+                for replica, signal in enumerate(seen):
+                    gate.health[replica].probed(now, ok=signal.alive)
+                    gate.signals(replica, waiting=signal.waiting, kv_use=signal.kv_use)
+    finally:
+        await eye.close()
+
+
 def pools_of(settings: Settings) -> list[tuple[PoolRule, tuple[str, ...], GateSettings]]:
     """Each pool's rule, the names of its replicas, its gate; ``ConfigError`` for unknown names."""
     generation, extra = settings.generation, settings.admission.pools
@@ -72,6 +119,8 @@ def pools_of(settings: Settings) -> list[tuple[PoolRule, tuple[str, ...], GateSe
         found = []
         for pool in generation.pools:
             how = extra.get(pool.name, PoolAdmission())
+            if not settings.admission.enabled:
+                how = msgspec.structs.replace(how, long_requests=0)
             rule = _rule(pool.name, pool.max_input_tokens, pool.max_output_tokens, extra)
             found += [(lane, pool.base_urls, gate) for lane, gate in lanes(rule, how)]
     elif generation.backend == "llama":

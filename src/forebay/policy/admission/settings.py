@@ -60,6 +60,13 @@ class PoolAdmission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0,
         ),
     ] = 2
+    look_s: Annotated[
+        float,
+        Meta(
+            description="Seconds between two looks at each engine's /health and /metrics; 0: none.",
+            ge=0.0,
+        ),
+    ] = 1.0
     tenants: Annotated[
         tuple[str, ...], Meta(description="Only these tenants may use it; empty: all.")
     ] = ()
@@ -94,6 +101,13 @@ class ScaleOutSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Token quotas and what a request is held to cost."""
 
+    enabled: Annotated[
+        bool,
+        Meta(
+            description="Off: every request goes to an engine at once and no quota is charged; "
+            "only the deny list holds."
+        ),
+    ] = True
     limits: DimensionLimits = DimensionLimits()
     rules: Annotated[
         tuple[AccessRule, ...], Meta(description="Exceptions: denied, or with their own limit.")
