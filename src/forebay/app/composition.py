@@ -21,6 +21,7 @@ from forebay.app.overriding import Overriding
 from forebay.app.remote import RemoteWriting
 from forebay.app.runtime import Process, open_process, store_folder
 from forebay.app.settings import Settings, environment
+from forebay.app.sharing import authority_of, open_sharing, shortcomings
 from forebay.context import CitationStream, PromptBuilder
 from forebay.gateway.app import GatewayApp
 from forebay.gateway.build import build_app, build_mcp
@@ -35,6 +36,7 @@ from forebay.pipeline.answer import AnswerParts, AnswerPipeline
 from forebay.pipeline.knowledge import KnowledgeService
 from forebay.pipeline.messages import Citation
 from forebay.policy.admission import Admission
+from forebay.policy.quota import SharedQuotas
 from forebay.rerank import SimilarityReranker, SimilaritySettings
 from forebay.retrieval import HybridRetriever
 from forebay.telemetry.opening import Telemetry, open_telemetry
@@ -52,6 +54,7 @@ class Answerer(msgspec.Struct, frozen=True):
     answering: AnswerPipeline
     admission: Admission
     quotas: Overriding
+    shared: SharedQuotas | None = None
 
     def reload(self, settings: Settings) -> None:
         """Take over the part of the settings that needs no restart, keys apart."""
@@ -71,7 +74,8 @@ class Service(msgspec.Struct, frozen=True):
     def shortcomings(self) -> tuple[str, ...]:
         """What works at less than its best, in sentences; cheap enough for every probe."""
         writing = self.answerer.process.writing
-        return writing.shortcomings() if writing is not None else ()
+        own = writing.shortcomings() if writing is not None else ()
+        return (*own, *shortcomings(self.answerer.shared))
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:
@@ -87,16 +91,20 @@ def run_loop(work: Coroutine[Any, Any, T]) -> T:
 
 
 @asynccontextmanager
-async def open_answerer(process: Process) -> AsyncIterator[Answerer]:
-    """Build the stages of an answer, outermost first: admit, retrieve, prompt, generate, cite."""
+async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterator[Answerer]:
+    """Build the stages of an answer, outermost first: admit, retrieve, prompt, generate, cite.
+
+    ``share``: charge the quotas that the service's processes have in common.
+    """
     reading = process.reading
     settings = reading.settings
     counter = EstimatedTokenCounter()
     async with AsyncExitStack() as stack:
         keyed = await asyncio.to_thread(generation_keys, settings.generation, environment())
         generator = await stack.enter_async_context(open_generator(keyed, counter=counter))
+        shared = await _shared(process, stack) if share else None
         admission, quotas = await stack.enter_async_context(
-            open_admission(settings, reading.clock, store_folder(settings))
+            open_admission(settings, reading.clock, store_folder(settings), shared)
         )
         parts = AnswerParts(
             retriever=HybridRetriever(
@@ -111,7 +119,19 @@ async def open_answerer(process: Process) -> AsyncIterator[Answerer]:
             admission=admission,
             count=partial(_count, counter),
         )
-        yield Answerer(process, AnswerPipeline(parts), admission, quotas)
+        yield Answerer(process, AnswerPipeline(parts), admission, quotas, shared)
+
+
+async def _shared(process: Process, stack: AsyncExitStack) -> SharedQuotas | None:
+    settings, clock = process.reading.settings, process.reading.clock
+    authority = authority_of(
+        settings.coordination, store_folder(settings), clock, writes=process.writing is not None
+    )
+    if authority is None:
+        return None
+    return await stack.enter_async_context(
+        open_sharing(settings.coordination, authority, clock, settings.admission.max_buckets)
+    )
 
 
 @asynccontextmanager
@@ -128,7 +148,7 @@ async def open_service(
     """The HTTP application over a process; changes go to its writing half or to the socket."""
     telemetry = open_telemetry(process.reading.settings.telemetry, __version__)
     try:
-        async with open_answerer(process) as answerer:
+        async with open_answerer(process, share=True) as answerer:
             telemetry.metrics.watch_pools(answerer.admission.statistics)
             held: list[Service] = []
             parts = _parts(answerer, telemetry, lambda: readiness(held[0]))

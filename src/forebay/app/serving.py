@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from forebay import __version__
+from forebay.app import sharing
 from forebay.app.changing import kb_of_path
 from forebay.app.composition import Service, open_service, run_loop
 from forebay.app.latency import settle_memory
@@ -107,9 +108,12 @@ async def _serve(run: _Run) -> int:
         writing = process.writing
         async with open_service(process, progress.readiness) as service:
             server = Server(service.app, [listener])
-            socket_server = WriterServer(
-                store_folder(settings), handlers(writing, process.reading.clock)
-            )
+            clock = process.reading.clock
+            calls = {
+                **handlers(writing, clock),
+                **sharing.handlers(service.answerer.admission.desk.ledger, clock),
+            }
+            socket_server = WriterServer(store_folder(settings), calls)
             await socket_server.start()
             try:
                 async with asyncio.TaskGroup() as group:

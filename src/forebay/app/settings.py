@@ -19,6 +19,7 @@ from forebay.app.configuration import (
     merge,
 )
 from forebay.context import ContextSettings
+from forebay.coordination.settings import CoordinationSettings
 from forebay.embedding.settings import EmbeddingSettings
 from forebay.gateway.identity import build_table, check_group_names
 from forebay.gateway.peers import PeerRules
@@ -111,6 +112,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context: ContextSettings = ContextSettings()
     generation: GenerationSettings = GenerationSettings()
     admission: AdmissionSettings = AdmissionSettings()
+    coordination: CoordinationSettings = CoordinationSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     tenants: tuple[TenantSettings, ...] = ()
 

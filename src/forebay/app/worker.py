@@ -31,9 +31,10 @@ MAX_SETTINGS_BYTES = 16 * 1024 * 1024
 async def _serve(settings: Settings, listener: socket.socket) -> None:
     async with open_process(settings, write=False) as process:
 
-        def readiness(_service: Service) -> Readiness:
+        def readiness(service: Service) -> Readiness:
             missing = set(settings.knowledge) - set(process.reading.indexes.names())
-            return Readiness(not missing, tuple(f"opening {name}" for name in sorted(missing)))
+            waiting = tuple(f"opening {name}" for name in sorted(missing))
+            return Readiness(not missing, waiting, service.shortcomings())
 
         async with open_service(process, readiness) as service:
             server = Server(service.app, [listener])
