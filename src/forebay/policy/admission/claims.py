@@ -82,7 +82,9 @@ class ClaimBook:
             if rule is not None:
                 if rule.deny:
                     raise PermissionDenied("This caller is on the deny list of this service.")
-                return rule.limit
+                return rule.limit if self._settings.enabled else None
+        if not self._settings.enabled:
+            return None
         if dimension == "tenant" and who.tenant_limit is not None:
             return who.tenant_limit
         limit: Limit | None = getattr(self._settings.limits, dimension)

@@ -243,7 +243,7 @@ class Desk:
         return {**found, "quota": quota}
 
     def _check_in_flight(self, who: Claimant) -> None:
-        if who.max_in_flight is None:
+        if who.max_in_flight is None or not self._settings.enabled:
             return
         in_work = self._in_work.get(who.tenant, 0)
         if in_work >= who.max_in_flight:
