@@ -17,7 +17,7 @@ from forebay.kernel.errors import ConfigError, Unavailable
 from forebay.kernel.quotas import QuotaAuthority, QuotaCall, SharedBucket
 from forebay.policy.quota import LedgerAuthority, QuotaLedger
 from forebay.store.remote import WriterServer
-from forebay.testing.quota_suite import AuthorityConformance, near
+from forebay.testing.quota_suite import AuthorityConformance, near, new_name
 
 
 class TestLedger(AuthorityConformance):
@@ -55,16 +55,18 @@ class TestRedis(AuthorityConformance):
         await authority.close()
 
     async def test_a_server_that_forgot_the_script_gets_it_again(
-        self, authority: RedisAuthority, name: str
+        self, authority: RedisAuthority
     ) -> None:
+        name = new_name()
         bucket = SharedBucket("tenant", name, 1e-6, 100.0, 10.0)
         await authority.exchange(QuotaCall((bucket,)))
         await authority._redis.script_flush()
-        assert (await authority.exchange(QuotaCall((bucket,)))).levels[0] == near(80)
+        assert near((await authority.exchange(QuotaCall((bucket,)))).levels[0], 80)
 
     async def test_keys_share_one_slot_and_end_when_their_bucket_is_full(
-        self, authority: RedisAuthority, name: str
+        self, authority: RedisAuthority
     ) -> None:
+        name = new_name()
         redis = authority._redis
         await redis.flushdb()
         bucket = SharedBucket("tenant", name, 10.0, 100.0, 50.0)
@@ -78,14 +80,15 @@ class TestRedis(AuthorityConformance):
         assert await redis.keys("*tenant*") == []
 
     async def test_prefixes_keep_services_apart(
-        self, authority: RedisAuthority, valkey: ValkeyServer, name: str
+        self, authority: RedisAuthority, valkey: ValkeyServer
     ) -> None:
+        name = new_name()
         settings = CoordinationSettings(redis_url=valkey.connection_url, redis_prefix="other")
         other = RedisAuthority(settings)
         used = SharedBucket("tenant", name, 1e-6, 100.0, 50.0)
         await authority.exchange(QuotaCall((used,)))
         bucket = SharedBucket("tenant", name, 1e-6, 100.0)
-        assert (await other.exchange(QuotaCall((bucket,)))).levels[0] == near(100)
+        assert near((await other.exchange(QuotaCall((bucket,)))).levels[0], 100)
         await other.close()
 
     async def test_a_server_that_is_gone_or_no_redis_is_unavailable(self, free_port: int) -> None:
