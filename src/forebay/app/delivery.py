@@ -31,20 +31,30 @@ class Delivery:
         self, data: bytes, draw: Callable[[Path, Words], None], tell: Callable[[Output], None]
     ) -> None:
         """Write the files, then print: ``data`` as JSON, or what ``tell`` says to people."""
-        try:
-            if self._out is not None:
-                self._out.write_bytes(data + b"\n")
-            if self._html is not None:
-                draw(self._html, self._words)
-        except OSError as error:
-            raise ConfigError(f"{error.filename} cannot be written: {error.strerror}.") from error
+        failed = self._write(data, draw)
         if self.output.as_json:
             self.output.encoded(data)
         else:
             tell(self.output)
             for path in (self._out, self._html):
-                if path is not None:
+                if path is not None and not failed:
                     self.output.note(f"written: {path}")
+        if failed:
+            self.output.alarm(f"forebay: {failed}")
+            raise SystemExit(1)
+
+    def _write(self, data: bytes, draw: Callable[[Path, Words], None]) -> str:
+        """Write the files; what went wrong is told afterwards, for the result must not be lost."""
+        for path, write in (
+            (self._out, lambda path: path.write_bytes(data + b"\n")),
+            (self._html, lambda path: draw(path, self._words)),
+        ):
+            try:
+                if path is not None:
+                    write(path)
+            except OSError as error:
+                return f"{path} cannot be written: {error.strerror}."
+        return ""
 
     def give_run(self, result: RunResult) -> int:
         """Deliver a run; 1 when its generator was the bottleneck, so that scripts notice."""

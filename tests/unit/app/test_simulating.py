@@ -90,6 +90,22 @@ def test_files_that_cannot_be_written_are_refused_before_the_work(tmp_path: Path
         Delivery(Output(), None, None, "fr")
 
 
+def test_a_full_disk_does_not_lose_the_result(capfd: pytest.CaptureFixture[str]) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("there is no /dev/full here")
+    with pytest.raises(SystemExit) as ended:
+        run(
+            FleetWords(profile="h100/8b"),
+            VirtualWords(),
+            LOAD,
+            Delivery(Output(), full, None, "en"),
+        )
+    assert ended.value.code == 1
+    told = capfd.readouterr()
+    assert "good 100.00%" in told.out and "/dev/full cannot be written" in told.err
+
+
 def test_pools_have_their_own_words_before_the_common_ones() -> None:
     words = FleetWords(
         profile="h100/8b",
