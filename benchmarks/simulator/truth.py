@@ -23,6 +23,7 @@ import platform
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -191,8 +192,10 @@ def moved(before: FittedProfile, after: FittedProfile) -> dict[str, float]:
     return {name: two.step_seconds(*s) / one.step_seconds(*s) - 1 for name, s in steps.items()}
 
 
-async def experiment(url: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """All rates, each between two calibrations."""
+async def experiment(
+    url: str, options: argparse.Namespace, done: Callable[[dict[str, Any]], None]
+) -> None:
+    """All rates, each between two calibrations; a discarded run is tried again."""
     clock = SystemClock()
     endpoint = Endpoint(url=url, model="smollm2", extra={"cache_prompt": False})
     seeds = iter(range(SEED, SEED + 1000))
@@ -203,26 +206,27 @@ async def experiment(url: str, options: argparse.Namespace) -> list[dict[str, An
         )
         return await calibrate(endpoint, settings, clock, name="llama.cpp")
 
-    runs = []
     before = await calibrated()
     for place, rate in enumerate(options.rates):
-        asked = arrivals(rate, options.seconds, SEED + place)
-        answers, start, late = await measure(endpoint, asked, clock)
-        after = await calibrated()
-        change = moved(before, after)
-        run = {
-            "rate": rate,
-            "sent": len(asked),
-            "latest_send_s": late,
-            "moved": change,
-            "discarded": max(abs(part) for part in change.values()) > MOVED,
-            **compare(asked, answers, start, before),
-            "profile": msgspec.to_builtins(before),
-        }
-        show(run)
-        runs.append(run)
-        before = after
-    return runs
+        for attempt in range(options.attempts):
+            asked = arrivals(rate, options.seconds, SEED + place + 100 * attempt)
+            answers, start, late = await measure(endpoint, asked, clock)
+            after = await calibrated()
+            change = moved(before, after)
+            run = {
+                "rate": rate,
+                "attempt": attempt,
+                "sent": len(asked),
+                "latest_send_s": late,
+                "moved": change,
+                "discarded": max(abs(part) for part in change.values()) > MOVED,
+                **compare(asked, answers, start, before),
+                "profile": msgspec.to_builtins(before),
+            }
+            done(run)
+            before = after
+            if not run["discarded"]:
+                break
 
 
 def show(run: dict[str, Any]) -> None:
@@ -254,7 +258,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--rates", type=float, nargs="+", default=[0.4, 0.75, 1.1])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--attempts", type=int, default=2, help="at each rate, if discarded")
+    parser.add_argument("--out", type=Path, help="written anew after each run")
     options = parser.parse_args()
     command = [sys.executable, str(HERE / "llama_server.py"), model_path()]
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
@@ -270,25 +275,35 @@ def main() -> None:
         if not line:
             sys.exit("llama.cpp did not start; see above.")
         engine = json.loads(line)
-        runs = asyncio.run(experiment(engine["url"], options))
+        runs: list[dict[str, Any]] = []
+
+        def done(run: dict[str, Any]) -> None:
+            show(run)
+            runs.append(run)
+            if options.out:
+                write(options, engine, runs)
+
+        asyncio.run(experiment(engine["url"], options, done))
     finally:
         server.communicate(timeout=30)
-    if options.out:
-        command = ["git", "rev-parse", "--short", "HEAD"]
-        commit = subprocess.check_output(command, text=True, cwd=HERE).strip()
-        result = {
-            "benchmark": "simulator/truth",
-            "seed": SEED,
-            "seconds": options.seconds,
-            "commit": commit,
-            "machine": f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}",
-            "python": platform.python_version(),
-            "xllamacpp": importlib.metadata.version("xllamacpp"),
-            "engine": {key: value for key, value in engine.items() if key != "url"},
-            "columns": ["kind", "at_s", "in", "out", "ttft", "total", "sim ttft", "sim total"],
-            "runs": runs,
-        }
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def write(options: argparse.Namespace, engine: dict[str, Any], runs: list[dict[str, Any]]) -> None:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.check_output(command, text=True, cwd=HERE).strip()
+    result = {
+        "benchmark": "simulator/truth",
+        "seed": SEED,
+        "seconds": options.seconds,
+        "commit": commit,
+        "machine": f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}",
+        "python": platform.python_version(),
+        "xllamacpp": importlib.metadata.version("xllamacpp"),
+        "engine": {key: value for key, value in engine.items() if key != "url"},
+        "columns": ["kind", "at_s", "in", "out", "ttft", "total", "sim ttft", "sim total"],
+        "runs": runs,
+    }
+    options.out.write_text(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":
