@@ -26,6 +26,7 @@ from forebay.policy.quota.ledger import Claim, Refusal, Reservation
 MAX_BUCKETS_A_CALL = 256
 UNKNOWN_SHARE = 0.25
 """Share of a process that never learned how many there are."""
+ROUNDING = 1e-9
 HOLD_S = 0.025
 """How long a refusal of the authority is believed without asking again."""
 ALONE_RETRY_S = 1.0
@@ -50,6 +51,7 @@ class Account:
         "recent",
         "refused_amount",
         "refused_until",
+        "sending",
         "tight",
         "unit",
         "used_at",
@@ -60,6 +62,7 @@ class Account:
         self._book = book
         self.balance = 0.0  # leased and not reserved
         self.owed = 0.0  # to be charged at the authority; negative: to be given back
+        self.sending = 0.0  # the same, on its way there
         self.known, self.known_at = claim.limit.burst, now
         self.leasing = False  # a lease was asked for and has not come
         self.tight = True  # too little is left to lease from
@@ -74,7 +77,7 @@ class Account:
         """What may probably be reserved now; the authority knows better."""
         if self.alone is not None:
             return self.balance + self.alone.level(now)
-        return min(self.limit.burst, self._refilled(now) + self.balance - self.owed)
+        return min(self.limit.burst, self._refilled(now) + self.balance - self.owing())
 
     def take(self, amount: float, now: float) -> None:
         """Correct what was reserved: pay ``amount`` more, or give back when it is negative."""
@@ -99,7 +102,7 @@ class Account:
         """What may be reserved without the authority."""
         if self.alone is None:
             self.alone = TokenBucket(self.limit.scaled(share), now)
-            left = min(self.limit.burst, self._refilled(now)) * share - max(0.0, self.owed)
+            left = min(self.limit.burst, self._refilled(now)) * share - max(0.0, self.owing())
             self.alone.take(self.alone.limit.burst - left, now)
             self.alone_used = 0.0
             self._book.moved(self)
@@ -121,6 +124,10 @@ class Account:
         if self.alone is not None:
             self.alone.resize(limit.scaled(share), now)
 
+    def owing(self) -> float:
+        """What the authority has yet to hear of."""
+        return self.owed + self.sending
+
     def due(self, now: float) -> float:
         """What the authority is to charge now; the share that was used ends with it."""
         charge, self.owed = self.owed, 0.0
@@ -128,7 +135,14 @@ class Account:
             lacking = self.alone.limit.burst - self.alone.level(now)
             charge += max(0.0, min(self.alone_used, lacking))
             self.alone = None
+        self.sending += charge
         return charge
+
+    def heard(self, charge: float) -> None:
+        """The authority answered to what was due, or never will."""
+        self.sending -= charge
+        if abs(self.sending) < ROUNDING:
+            self.sending = 0.0
 
     def _refilled(self, now: float) -> float:
         return self.known + max(0.0, now - self.known_at) * self.limit.rate_per_s
@@ -323,7 +337,10 @@ class LeasedLedger:
         """The authority carried it out; each reservation gets its result."""
         if reply.processes:
             self.processes = reply.processes
-        for account, level, extra in zip(sent.accounts, reply.levels, reply.extras, strict=True):
+        for said, account, level, extra in zip(
+            sent.call.buckets, sent.accounts, reply.levels, reply.extras, strict=True
+        ):
+            account.heard(said.charge)
             account.known, account.known_at = level, now
             account.tight = level * LEASE_SHARE < account.unit
             account.balance += extra
@@ -351,6 +368,7 @@ class LeasedLedger:
         never in favour of more than the limit.
         """
         for account, said in zip(sent.accounts, sent.call.buckets, strict=True):
+            account.heard(said.charge)
             if said.charge > 0:
                 account.owed += said.charge
                 self.moved(account)
@@ -377,8 +395,9 @@ class LeasedLedger:
         self._owing.pop(account, None)
         charge = account.due(now)
         idle = now - account.used_at >= self.lease_s
-        if idle:
+        if idle and account.balance:
             charge -= account.balance
+            account.sending -= account.balance
             account.balance = 0.0
         extra, recent = 0.0, account.recently(now, self.lease_s)
         # Twice a request within the lease time, or a lease is not worth its return.
