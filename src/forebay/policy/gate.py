@@ -36,7 +36,6 @@ REASONS = ("queue_full", "queue_delay", "deadline", "low_priority", "long_held")
 """Why a gate refuses."""
 LEAST_RETRY_S = 1.0
 MOST_RETRY_S = 60.0
-LEAST_ROUND = 4
 SAMPLE_S = 1.0
 
 
@@ -321,8 +320,8 @@ class PoolGate:
         if wait_s + takes_s > left_s:
             return "deadline"
         # Until its rate is known, a pool is trusted with one more round of what it holds.
-        unknown = self.drain.rate() is None and len(self.queue) >= max(
-            LEAST_ROUND, self.limit.limit * len(self.loads)
+        unknown = self.drain.rate() is None and self.queue.cost > max(
+            self._settings.long_tokens, sum(load.cost for load in self.loads)
         )
         return "queue_delay" if unknown or wait_s > self._settings.shed.max_wait_s else None
 

@@ -94,7 +94,7 @@ class DrainRate:
 
     __slots__ = ("_at", "_busy", "_busy_s", "_cost", "_memory_s", "_seen")
 
-    def __init__(self, memory_s: float = 10.0) -> None:
+    def __init__(self, memory_s: float = 5.0) -> None:
         self._memory_s = memory_s
         self._cost = 0.0
         self._busy_s = 0.0
