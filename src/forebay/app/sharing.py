@@ -106,8 +106,9 @@ def shortcomings(shared: SharedQuotas | None) -> tuple[str, ...]:
     return ("quotas are decided by each process alone, on its share: their keeper does not answer",)
 
 
-def _told(alone: bool) -> None:
-    if alone:
-        log.warning("the keeper of the quotas does not answer; deciding alone on a share")
-    else:
+def _told(lost: Exception | None) -> None:
+    if lost is None:
         log.info("the keeper of the quotas answers again")
+        return
+    why = "it takes too long" if isinstance(lost, TimeoutError) else lost.__cause__ or lost
+    log.warning("the keeper of the quotas does not answer; deciding alone on a share: %s", why)

@@ -38,7 +38,8 @@ class RedisAuthority:
         try:
             pool = BlockingConnectionPool.from_url(
                 settings.redis_url,
-                max_connections=settings.max_connections,
+                # One more, for the beat beside the calls: waiting for it is no outage.
+                max_connections=settings.max_connections + 1,
                 timeout=_CONNECT_S,
                 socket_connect_timeout=_CONNECT_S,
                 retry=Retry(NoBackoff(), 0),

@@ -178,6 +178,24 @@ def test_alone_for_long_what_the_bucket_would_have_regained_is_not_charged() -> 
     assert 900 <= fleet.level(claim) <= 1000
 
 
+def test_fewer_processes_are_believed_when_it_stays_so() -> None:
+    leased = LeasedLedger(LEASE_S)
+    assert leased.share == 0.25
+    for now, counted, believed in (
+        (0.0, 2, 2),
+        (1.0, 4, 4),
+        (40.0, 1, 4),  # an outage of half a minute; the first to be counted again
+        (40.5, 3, 4),
+        (41.0, 4, 4),
+        (50.0, 3, 4),
+        (56.0, 3, 3),
+    ):
+        leased.count(counted, now)
+        assert leased.processes == believed
+    assert leased.share == pytest.approx(1 / 3)
+    assert LeasedLedger(LEASE_S, share=0.1).share == 0.1
+
+
 def test_accounts_are_bounded_and_settled_ones_are_forgotten() -> None:
     fleet = Fleet(0)
     leased = LeasedLedger(LEASE_S, max_buckets=4)

@@ -19,7 +19,13 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from forebay.kernel.quotas import LEASE_SHARE, QuotaCall, QuotaReply, SharedBucket
+from forebay.kernel.quotas import (
+    LEASE_SHARE,
+    PRESENCE_S,
+    QuotaCall,
+    QuotaReply,
+    SharedBucket,
+)
 from forebay.policy.quota.account import Account
 from forebay.policy.quota.ledger import Claim, Refusal, Reservation
 
@@ -67,6 +73,7 @@ class LeasedLedger:
     def __init__(self, lease_s: float, share: float = 0.0, max_buckets: int = 100_000) -> None:
         self.lease_s = lease_s
         self.processes = 0
+        self._fewer_since: float | None = None
         self.told: Callable[[], None] | None = None
         self._share = share
         self._max = max_buckets
@@ -117,7 +124,7 @@ class LeasedLedger:
             if missing > 0:
                 wait_s = math.inf
                 if amount <= account.limit.burst:
-                    wait_s = max(missing / account.limit.rate_per_s, ALONE_RETRY_S)
+                    wait_s = max(missing / (account.limit.rate_per_s * share), ALONE_RETRY_S)
                 if worst is None or wait_s > worst.retry_after_s:
                     worst = Refusal(account.dimension, account.key, wait_s)
         if worst is not None:
@@ -209,7 +216,7 @@ class LeasedLedger:
     def done(self, sent: Sent, reply: QuotaReply, now: float) -> None:
         """The authority carried it out; each reservation gets its result."""
         if reply.processes:
-            self.processes = reply.processes
+            self.count(reply.processes, now)
         for said, account, level, extra in zip(
             sent.call.buckets, sent.accounts, reply.levels, reply.extras, strict=True
         ):
@@ -233,6 +240,18 @@ class LeasedLedger:
             account.refused_amount = asked.amount
             account.refused_until = now + min(wait_s, HOLD_S)
             asked.result = Refusal(account.dimension, account.key, wait_s)
+
+    def count(self, processes: int, now: float) -> None:
+        """So many processes are present; fewer are believed only when it stays so.
+
+        After an outage everybody is counted anew: the first to come is not alone.
+        """
+        if processes >= self.processes:
+            self.processes, self._fewer_since = processes, None
+        elif self._fewer_since is None:
+            self._fewer_since = now
+        elif now - self._fewer_since > PRESENCE_S:
+            self.processes, self._fewer_since = processes, None
 
     def failed(self, sent: Sent, now: float) -> None:
         """Nobody knows whether it was carried out.

@@ -52,7 +52,7 @@ class _Waiting:
 class SharedQuotas:
     """Reserves for this process, after ``start`` and while ``run`` is under way.
 
-    ``told`` hears when the authority is lost (True) and found again (False).
+    ``told`` hears why the authority is lost, and None when it is found again.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SharedQuotas:
         process: str,
     ) -> None:
         self.ledger = ledger
-        self.told: Callable[[bool], None] | None = None
+        self.told: Callable[[Exception | None], None] | None = None
         self.alone = False
         self._authority = authority
         self._clock = clock
@@ -183,11 +183,11 @@ class SharedQuotas:
     async def _exchange(self, sent: Sent) -> None:
         try:
             reply = await self._call(sent.call, self._timeout_s)
-        except (TimeoutError, Unavailable):
+        except (TimeoutError, Unavailable) as error:
             self.ledger.failed(sent, self._clock.now())
             self._failures += 1
             if self._failures >= FAILURES:
-                self._lose()
+                self._lose(error)
         except BaseException:
             self.ledger.failed(sent, self._clock.now())
             raise
@@ -200,7 +200,7 @@ class SharedQuotas:
         async with asyncio.timeout(within_s):
             return await self._authority.exchange(call)
 
-    def _lose(self) -> None:
+    def _lose(self, error: Exception) -> None:
         if self.alone:
             return
         self.alone = True
@@ -209,7 +209,7 @@ class SharedQuotas:
             self.ledger.unsent(waiting.asked)
             waiting.wake()
         if self.told is not None:
-            self.told(True)
+            self.told(error)
 
     async def _beat(self) -> None:
         """Be counted, return what nobody used, notice an authority that is lost or back."""
@@ -228,13 +228,13 @@ class SharedQuotas:
         try:
             await asyncio.gather(*opening)
             reply = await self._call(hello, self._timeout_s)
-        except (TimeoutError, Unavailable):
+        except (TimeoutError, Unavailable) as error:
             self._failures = FAILURES
-            self._lose()
+            self._lose(error)
             return
-        self.ledger.processes = reply.processes
+        self.ledger.count(reply.processes, self._clock.now())
         self._failures = 0
         if self.alone:
             self.alone = False
             if self.told is not None:
-                self.told(False)
+                self.told(None)
