@@ -25,6 +25,7 @@ from forebay.policy.quota import SharedQuotas
 from forebay.policy.shed import ShedSettings
 
 UNBOUNDED_TOKENS = 2**31 - 1
+FRAME_TOKENS = 200
 TICK_S = 0.05
 FOLLOW_S = 1.0
 # What answers inside this process is done in milliseconds: delays are judged on that scale.
@@ -131,7 +132,9 @@ def pools_of(settings: Settings) -> list[tuple[PoolRule, tuple[str, ...], GateSe
         found = [(rule, ("local",), gate)]
     else:
         gate = extra["extractive"].gate if "extractive" in extra else _LOCAL
-        rule = _rule("extractive", UNBOUNDED_TOKENS, UNBOUNDED_TOKENS, extra)
+        quoted = generation.extractive.max_quote_characters
+        # A character is a token at most; the rest is the frame around the quotations.
+        rule = _rule("extractive", UNBOUNDED_TOKENS, quoted + FRAME_TOKENS, extra)
         found = [(rule, ("local",), gate)]
     names = {rule.name for rule, _, _ in found}
     for name, entered in extra.items():

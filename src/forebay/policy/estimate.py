@@ -16,6 +16,10 @@ from msgspec import Meta
 from forebay.policy.quantiles import RecentQuantiles
 
 
+LEAST_SEEN = 10
+EXPECTED_SHARE, NEAR = 0.6, 1.5
+
+
 class EstimateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How output lengths are learned."""
 
@@ -49,6 +53,20 @@ class OutputEstimates:
         learned = seen.at(self._settings.quantile)
         assert learned is not None
         return min(cap_tokens, max(1, round(learned)))
+
+    def expected(self, kind: str, cap_tokens: int) -> int | None:
+        """Output tokens the next request of ``kind`` probably writes; None while nothing is known.
+
+        A cap says what is allowed, not what will come, so no time may be forecast from one that is
+        far over what such answers need; one that is near or below is likely to be reached.
+        """
+        seen = self._kinds.get(kind)
+        if seen is None or seen.count < LEAST_SEEN:
+            return None
+        usual, long = seen.several((EXPECTED_SHARE, 0.9))
+        assert usual is not None
+        assert long is not None
+        return cap_tokens if cap_tokens <= NEAR * long else max(1, round(usual))
 
     def settled(self, kind: str, output_tokens: int) -> None:
         """Note what a request wrote in the end, whole or cut by its cap.

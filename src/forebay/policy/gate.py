@@ -69,6 +69,7 @@ class Ticket:
         "cost",
         "credited",
         "deadline_at",
+        "expected_tokens",
         "first_token_at",
         "input_tokens",
         "output_tokens",
@@ -103,6 +104,7 @@ class Ticket:
         self.weight = 1.0
         self.input_tokens = 0
         self.output_tokens = 0
+        self.expected_tokens: int | None = None  # to be written; None: nobody knows
         self.place: Waiting[Ticket] | None = None
         self.state = "new"  # waiting | sent | lost | done | refused
         self.attempts = 0
@@ -235,7 +237,8 @@ class PoolGate:
             self.queue.remove(ticket.place)
         elif ticket.state == "sent":
             in_flight = self._give_back(ticket, now, ok=ok)
-            self.drain.done(max(0.0, used - ticket.credited), now)
+            # By what was reserved: those who wait are counted so, too.
+            self.drain.done(max(0.0, ticket.cost - ticket.credited), now)
             self._learn(ticket, now, in_flight, ok)
         if ticket.state != "refused":
             ticket.state = "done"
@@ -328,14 +331,18 @@ class PoolGate:
     def _takes_s(self, ticket: Ticket) -> float:
         """How long it probably takes; as in an empty pool while half of the room is free.
 
+        0 where nobody knows how much will be written.
+
         What was learned in a crowd must not shut the door when the crowd has gone: nothing would
         come in any more to correct it.
         """
+        output = ticket.expected_tokens
+        if output is None:
+            return 0.0
         in_flight = sum(load.requests for load in self.loads)
         if 2 * in_flight < self.limit.limit * len(self.loads):
-            steps = self.service.steps(ticket.input_tokens, ticket.output_tokens)
-            return steps * self.limit.base
-        return self.service.safe_s(ticket.input_tokens, ticket.output_tokens)
+            return self.service.steps(ticket.input_tokens, output) * self.limit.base
+        return self.service.safe_s(ticket.input_tokens, output)
 
     def _refuse(self, ticket: Ticket, reason: str) -> None:
         ticket.state = "refused"

@@ -71,3 +71,13 @@ def test_quantiles_are_near_the_exact_ones() -> None:
     assert RecentQuantiles(least=1).at(0.5) is None
     with pytest.raises(ValueError, match="growth"):
         RecentQuantiles(least=1, growth=1)
+
+
+def test_time_is_forecast_from_what_comes_not_from_what_is_allowed() -> None:
+    estimates = OutputEstimates(EstimateSettings())
+    assert estimates.expected("k", 1000) is None
+    for length in range(10, 110):
+        estimates.settled("k", length)
+    assert 65 <= (estimates.expected("k", 4000) or 0) <= 75
+    assert estimates.expected("k", 120) == 120
+    assert estimates.expected("k", 5) == 5

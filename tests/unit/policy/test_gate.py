@@ -34,6 +34,7 @@ class Plant:
     def ask(self, tokens: int = 20, within_s: float = 5.0, **more: str) -> Ticket:
         ticket = Ticket(cost=tokens, deadline_at=self.clock.now() + within_s, **more)  # type: ignore[arg-type]
         ticket.input_tokens, ticket.output_tokens = 0, tokens
+        ticket.expected_tokens = tokens
         self.gate.arrive(ticket, self.clock.now())
         self.carry_out()
         return ticket

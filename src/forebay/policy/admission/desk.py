@@ -31,6 +31,10 @@ _SENTENCES = {
 }
 
 
+CUT_FACTOR = 1.5
+"""How much longer an answer that its deadline cut would probably have been."""
+
+
 class Ask(msgspec.Struct, frozen=True):
     """What a request wants, as far as it is known before retrieval.
 
@@ -161,6 +165,7 @@ class Desk:
             session=ask.session,
         )
         ticket.input_tokens, ticket.output_tokens, ticket.weight = planned, output, ask.weight
+        ticket.expected_tokens = self.estimates.expected(_kind(ask), cap)
         entry = Entry(ask, ticket, weights, cap)
         entry.claims = claims
         return entry
@@ -230,6 +235,10 @@ class Desk:
             used = entry.weights.cost(entry.prompt_tokens, entry.completion_tokens)
             if ok:
                 self.estimates.settled(_kind(ask), entry.completion_tokens)
+            elif ok is None and now >= ask.deadline_at:
+                # Leaving out what was too long to end in time would teach that all is short.
+                reached = round(CUT_FACTOR * entry.completion_tokens)
+                self.estimates.settled(_kind(ask), min(entry.cap, reached))
         if entry.reservation is not None:
             entry.reservation.settle(used, now)
         if entry.gate is not None:

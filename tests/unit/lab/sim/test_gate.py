@@ -31,6 +31,7 @@ class GateRouter:
         plan = job.plan
         ticket = Ticket(cost=plan.input_tokens + plan.output_tokens, deadline_at=job.deadline_at)
         ticket.input_tokens, ticket.output_tokens = plan.input_tokens, plan.output_tokens
+        ticket.expected_tokens = plan.output_tokens
         job.state = ticket
         self._jobs[ticket] = job
         self.gate.arrive(ticket, now)
