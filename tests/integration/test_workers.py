@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from forebay.gateway.settings import ServerSettings
 from tests.integration.support import LEXICAL, Served, descendants, served, until
 
 SEEN_WITHIN_S = 0.5
@@ -42,11 +44,20 @@ class Line:
 
     def __call__(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
         text = body if isinstance(body, str) or body is None else json.dumps(body)
-        data = text.encode() if text is not None else None
+        status, content = self._answer(method, path, text.encode() if text is not None else None)
+        return status, json.loads(content)
+
+    def figure(self, name: str) -> float:
+        """One line of the metrics page."""
+        status, content = self._answer("GET", "/metrics")
+        assert status == 200
+        found = re.search(rf"^{re.escape(name)} (\S+)$", content.decode(), re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    def _answer(self, method: str, path: str, data: bytes | None = None) -> tuple[int, bytes]:
         self._connection.request(method, path, data)
         answer = self._connection.getresponse()
-        content = answer.read()
-        return answer.status, json.loads(content)
+        return answer.status, answer.read()
 
     def found(self, query: str) -> set[str]:
         status, found = self("POST", "/v1/search", {"kb": "kb", "query": query})
@@ -104,6 +115,41 @@ def test_both_serve_and_each_sees_every_version_in_time(server: Served) -> None:
     assert max(took) < SEEN_WITHIN_S + NOISE_S, took
 
 
+KEYS = f"""
+[[tenants]]
+name = "acme"
+knowledge = "*"
+[[tenants.keys]]
+hash = "sha256:{"0" * 64}"
+"""
+SEARCHES = 'forebay_tenant_requests_total{outcome="ok",tenant="default"}'
+
+
+def test_each_answers_with_the_figures_of_both(server: Served) -> None:
+    parent = psutil.Process(server.process.pid)
+    to_parent, to_worker = line_to(server, workers(server)), line_to(server, [parent])
+    before = to_parent.figure(SEARCHES)
+    assert to_worker.figure(SEARCHES) == before > 0
+    for line in (to_parent, to_worker, to_worker):
+        assert line.found("first") == {"first.md"}
+    assert to_parent.figure(SEARCHES) == to_worker.figure(SEARCHES) == before + 3
+    limits = {line.figure("forebay_requests_in_flight_limit") for line in (to_parent, to_worker)}
+    assert limits == {2 * ServerSettings().max_in_flight}
+    [worker] = workers(server)
+    worker.suspend()
+    try:
+        began = time.monotonic()
+        assert to_parent.figure("forebay_metrics_missing_processes") == 1
+        assert time.monotonic() - began < 2.0
+        assert to_parent.figure(SEARCHES) == before + 3
+    finally:
+        worker.resume()
+    until(lambda: to_parent.figure("forebay_metrics_missing_processes") == 0)
+    worker.kill()
+    until(lambda: [each for each in workers(server) if each.pid != worker.pid], within_s=30)
+    assert line_to(server, [parent]).figure(SEARCHES) >= before + 3
+
+
 def test_a_killed_worker_is_replaced(server: Served) -> None:
     parent = psutil.Process(server.process.pid)
     [worker] = workers(server)
@@ -112,6 +158,18 @@ def test_a_killed_worker_is_replaced(server: Served) -> None:
     until(lambda: [each for each in workers(server) if each.pid != worker.pid], within_s=30)
     assert line_to(server, [parent]).found("first") == {"first.md"}
     assert server.ask("GET", "/readyz").status == 200
+
+
+def test_reloaded_keys_are_in_force_in_both(server: Served) -> None:
+    parent = psutil.Process(server.process.pid)
+    lines = line_to(server, workers(server)), line_to(server, [parent])
+    assert [line("GET", "/v1/models")[0] for line in lines] == [200, 200]
+    server.configure(LEXICAL + KEYS)
+    try:
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: [line("GET", "/v1/models")[0] for line in lines] == [401, 401])
+    finally:
+        server.configure(LEXICAL)  # for the next start: a running server keeps its last key
 
 
 def test_the_workers_end_with_their_parent_and_free_the_port(server: Served) -> None:

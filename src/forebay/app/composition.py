@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -39,10 +39,13 @@ from forebay.policy.admission import Admission
 from forebay.policy.quota import SharedQuotas
 from forebay.rerank import SimilarityReranker, SimilaritySettings
 from forebay.retrieval import HybridRetriever
+from forebay.telemetry.metrics import Metrics
 from forebay.telemetry.opening import Telemetry, open_telemetry
 from forebay.telemetry.settings import TelemetrySettings
 
 T = TypeVar("T")
+FiguresOf = Callable[[Metrics], Callable[[], Awaitable[bytes]]]
+"""From the figures of this process to the page of all."""
 CALL_S = 24 * 3600.0
 SWITCH_S = 0.0005
 
@@ -143,7 +146,7 @@ async def open_reading(settings: Settings) -> AsyncIterator[Answerer]:
 
 @asynccontextmanager
 async def open_service(
-    process: Process, readiness: Callable[[Service], Readiness]
+    process: Process, readiness: Callable[[Service], Readiness], figures: FiguresOf
 ) -> AsyncIterator[Service]:
     """The HTTP application over a process; changes go to its writing half or to the socket."""
     telemetry = open_telemetry(process.reading.settings.telemetry, __version__)
@@ -152,6 +155,7 @@ async def open_service(
             telemetry.metrics.watch_pools(answerer.admission.statistics)
             held: list[Service] = []
             parts = _parts(answerer, telemetry, lambda: readiness(held[0]))
+            parts = msgspec.structs.replace(parts, figures=figures(telemetry.metrics))
             service = Service(build_app(parts), answerer)
             held.append(service)
             yield service

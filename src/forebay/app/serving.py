@@ -17,6 +17,7 @@ from forebay import __version__
 from forebay.app import sharing
 from forebay.app.changing import kb_of_path
 from forebay.app.composition import Service, open_service, run_loop
+from forebay.app.figures import FiguresOfAll
 from forebay.app.latency import settle_memory
 from forebay.app.remote import handlers
 from forebay.app.runtime import open_process, store_folder
@@ -106,19 +107,21 @@ async def _serve(run: _Run) -> int:
     async with open_process(settings, write=True) as process:
         assert process.writing is not None
         writing = process.writing
-        async with open_service(process, progress.readiness) as service:
+        figures = FiguresOfAll(settings.telemetry.max_tenants)
+        async with open_service(process, progress.readiness, figures.over) as service:
             server = Server(service.app, [listener])
             clock = process.reading.clock
             calls = {
                 **handlers(writing, clock),
                 **sharing.handlers(service.answerer.admission.desk.ledger, clock),
+                **figures.handlers(),
             }
             socket_server = WriterServer(store_folder(settings), calls)
             await socket_server.start()
             try:
                 async with asyncio.TaskGroup() as group:
                     beside = [group.create_task(_index(settings, writing, progress, server))]
-                    workers = _workers(run, listener)
+                    workers = _workers(run, listener, figures)
                     beside.append(group.create_task(workers.run()))
                     with _reload_on_hangup(run, service, workers):
                         await server.serve()
@@ -129,15 +132,18 @@ async def _serve(run: _Run) -> int:
     return 0
 
 
-def _workers(run: _Run, listener: socket.socket) -> WorkerSet:
+def _workers(run: _Run, listener: socket.socket, figures: FiguresOfAll) -> WorkerSet:
     settings = run.settings
-    return WorkerSet(
+    workers = WorkerSet(
         run.options.workers - 1,
         listener,
         msgspec.json.encode(settings),
         settings.server.drain_s + STOP_GRACE_S,
         SystemClock(),
     )
+    workers.started, workers.ended = figures.started, figures.ended
+    figures.ask = workers.ask_figures
+    return workers
 
 
 async def _index(settings: Settings, writing: Writing, progress: Progress, server: Server) -> None:

@@ -15,9 +15,11 @@ import sys
 import msgspec
 
 from forebay.app.composition import Service, open_service, run_loop
+from forebay.app.figures import FiguresOfWorker
 from forebay.app.latency import settle_memory
-from forebay.app.runtime import open_process
+from forebay.app.runtime import open_process, store_folder
 from forebay.app.settings import Settings
+from forebay.app.workers import ASK_FIGURES
 from forebay.gateway.identity import build_table
 from forebay.gateway.parts import Readiness
 from forebay.gateway.server import Server
@@ -36,21 +38,28 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
             waiting = tuple(f"opening {name}" for name in sorted(missing))
             return Readiness(not missing, waiting, service.shortcomings())
 
-        async with open_service(process, readiness) as service:
+        figures = FiguresOfWorker(store_folder(settings), process.reading.clock)
+        async with open_service(process, readiness, figures.over) as service:
             server = Server(service.app, [listener])
             settle_memory()
             async with asyncio.TaskGroup() as group:
-                watch = group.create_task(_follow_parent(server, service))
+                watch = group.create_task(_follow_parent(server, service, figures))
                 await server.serve()
                 watch.cancel()
 
 
-async def _follow_parent(server: Server, service: Service) -> None:
-    """Take reloads from standard input; stop when it ends, however the parent ended."""
+async def _follow_parent(server: Server, service: Service, figures: FiguresOfWorker) -> None:
+    """Take reloads and questions for figures from standard input.
+
+    Stop when it ends, however the parent ended.
+    """
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_SETTINGS_BYTES)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
+        if line == ASK_FIGURES:
+            await figures.show()
+            continue
         try:
             settings = msgspec.json.decode(line, type=Settings)
             service.app.identity.replace(build_table(settings.tenants))

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 from forebay.kernel.clock import Clock
@@ -19,10 +20,15 @@ log = logging.getLogger("forebay.workers")
 RESTART_AFTER_S = 1.0
 MAX_RESTART_AFTER_S = 30.0
 HEALTHY_AFTER_S = 60.0
+ASK_FIGURES = b"figures\n"
+"""The line that asks a worker for its figures; settings begin with a brace."""
 
 
 class WorkerSet:
-    """``count`` worker processes on one listening socket."""
+    """``count`` worker processes on one listening socket.
+
+    ``started`` and ``ended`` hear of every process by its id.
+    """
 
     def __init__(
         self, count: int, listener: socket.socket, settings: bytes, stop_s: float, clock: Clock
@@ -33,6 +39,8 @@ class WorkerSet:
         self._stop_s = stop_s
         self._clock = clock
         self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self.started: Callable[[int], None] = _nobody
+        self.ended: Callable[[int], None] = _nobody
 
     def process_ids(self) -> tuple[int, ...]:
         """The workers that run now."""
@@ -42,8 +50,13 @@ class WorkerSet:
         """Give every worker new settings, and those that will be started later."""
         self._settings = settings
         for process in self._processes.values():
-            if process.stdin is not None and not process.stdin.is_closing():
-                process.stdin.write(settings + b"\n")
+            _write(process, settings + b"\n")
+
+    def ask_figures(self, process_id: int) -> None:
+        """Ask one worker for its figures; it answers over the folder's socket."""
+        for process in self._processes.values():
+            if process.pid == process_id:
+                _write(process, ASK_FIGURES)
 
     async def run(self) -> None:
         """Keep the workers running until cancelled, then end them within ``stop_s``."""
@@ -60,8 +73,10 @@ class WorkerSet:
             started = self._clock.now()
             process = await self._start()
             self._processes[number] = process
+            self.started(process.pid)
             status = await process.wait()
             self._processes.pop(number, None)
+            self.ended(process.pid)
             if self._clock.now() - started >= HEALTHY_AFTER_S:
                 wait_s = RESTART_AFTER_S
             log.warning("worker %d ended with status %d; starting another", number, status)
@@ -99,3 +114,12 @@ class WorkerSet:
                     process.kill()
             for process in processes:
                 await process.wait()
+
+
+def _nobody(_process_id: int) -> None:
+    """Nobody wants to know."""
+
+
+def _write(process: asyncio.subprocess.Process, line: bytes) -> None:
+    if process.stdin is not None and not process.stdin.is_closing():
+        process.stdin.write(line)

@@ -55,4 +55,6 @@ class HealthRoutes:
 
     async def figures(self, x: Exchange) -> None:
         """Answer GET /metrics."""
-        await x.reply(self._parts.metrics.render(), content_type=_FIGURES)
+        parts = self._parts
+        page = parts.metrics.render() if parts.figures is None else await parts.figures()
+        await x.reply(page, content_type=_FIGURES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -45,6 +45,7 @@ class GatewayParts(msgspec.Struct, frozen=True):
 
     ``embedder`` None answers /v1/embeddings, ``reranker`` None /v1/rerank, with 404; ``quotas``
     None leaves /v1/admission out.
+    ``figures`` answers /metrics for every process of the service; None: this one shows its own.
     ``count_tokens`` counts an embedding request's tokens off the event loop; without it the
     count is an estimate from characters.
     """
@@ -63,5 +64,6 @@ class GatewayParts(msgspec.Struct, frozen=True):
     new_id: Callable[[], str] = random_id
     begin_trace: Callable[[str | None], TraceIds] = begin_trace
     quotas: QuotaKeeper | None = None
+    figures: Callable[[], Awaitable[bytes]] | None = None
     count_tokens: Callable[[Sequence[str]], int] | None = None
     version: str = "0"

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from forebay.kernel.context import RequestContext
+from forebay.telemetry.merging import Page, page_of, text_of
 from forebay.telemetry.report import OUTCOMES, RequestReport
 
 STAGES = (
@@ -103,8 +103,12 @@ class Metrics:
         return Counter(name, text, labels, registry=self.registry)
 
     def render(self) -> bytes:
-        """Every figure in the Prometheus text format."""
-        return generate_latest(self.registry)
+        """Every figure of this process in the Prometheus text format."""
+        return text_of(self.page(), missing=0)
+
+    def page(self) -> Page:
+        """Every figure of this process, to be added to those of others."""
+        return page_of(self.registry.collect())
 
     def itl(self, seconds: float) -> None:
         """A pause between two pieces of a streamed answer."""

@@ -26,6 +26,7 @@ GOLDEN = {
     "forebay_tenant_tokens": ("counter", {"tenant", "kind"}),
     "forebay_requests_in_flight": ("gauge", set()),
     "forebay_requests_in_flight_limit": ("gauge", set()),
+    "forebay_metrics_missing_processes": ("gauge", set()),
 }
 
 
