@@ -15,7 +15,6 @@ from msgspec import Meta
 
 from forebay.policy.quantiles import RecentQuantiles
 
-
 LEAST_SEEN = 10
 EXPECTED_SHARE, NEAR = 0.6, 1.5
 
