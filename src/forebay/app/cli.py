@@ -11,6 +11,7 @@ import typer
 
 from forebay import __version__
 from forebay.app.cli_bench import bench_app
+from forebay.app.cli_options import HtmlFlag, JsonFlag, LanguageFlag, OutFlag, SeedFlag
 from forebay.app.cli_simulate import simulate_app
 from forebay.app.output import Output
 from forebay.kernel.errors import ConfigError, ForebayError, InvalidRequest
@@ -29,7 +30,6 @@ app.add_typer(key_app, name="key", no_args_is_help=True)
 app.add_typer(bench_app, name="bench", no_args_is_help=True)
 app.add_typer(simulate_app, name="simulate", no_args_is_help=True)
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 ConfigFlag = Annotated[
     Path | None, typer.Option("--config", "-c", help="Configuration file (forebay.toml).")
 ]
@@ -270,6 +270,36 @@ def doctor(config: ConfigFlag = None, store: StoreFlag = None, json: JsonFlag = 
 
     flags = _flags(None, store__path=_text(store))
     raise SystemExit(run(config, flags, Output(as_json=json)))
+
+
+@app.command()
+def prove(
+    seconds: Annotated[
+        float, typer.Option(min=1.0, max=600.0, help="Length of each of the four phases.")
+    ] = 25.0,
+    rate: Annotated[float, typer.Option("--rate", "-r", min=1.0, help="Requests a second.")] = 70.0,
+    speed: Annotated[
+        float, typer.Option(min=0.1, max=100.0, help="Engine seconds in one real second.")
+    ] = 1.0,
+    port: Annotated[int, typer.Option(help="Port of the gateways; 0: any that is free.")] = 0,
+    seed: SeedFlag = 1,
+    stored: Annotated[
+        Path | None, typer.Option("--read", help="Show a result of --out instead of measuring.")
+    ] = None,
+    out: OutFlag = None,
+    html: HtmlFlag = None,
+    svg: Annotated[Path | None, typer.Option("--svg", help="Write the chart.")] = None,
+    lang: LanguageFlag = "en",
+    json: JsonFlag = False,
+) -> None:
+    """See an avalanche and the calm: one load with and without admission, without a GPU."""
+    given = locals()
+    from forebay.app.delivery import Delivery
+    from forebay.app.proving import ProveWords
+    from forebay.app.proving import prove as run
+
+    delivery = Delivery(Output(as_json=json), out, html, lang)
+    raise SystemExit(run(ProveWords.of(given), delivery))
 
 
 @app.command()

@@ -22,7 +22,7 @@ class Delivery:
         self.output = output
         self._out = out
         self._html = html
-        self._words = Words(language)
+        self.language = Words(language)
         for path in (out, html):
             if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
                 raise ConfigError(f"{path} cannot be written: name a file in a folder that exists.")
@@ -47,7 +47,7 @@ class Delivery:
         """Write the files; what went wrong is told afterwards, for the result must not be lost."""
         for path, write in (
             (self._out, lambda path: path.write_bytes(data + b"\n")),
-            (self._html, lambda path: draw(path, self._words)),
+            (self._html, lambda path: draw(path, self.language)),
         ):
             try:
                 if path is not None:

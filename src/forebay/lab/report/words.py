@@ -144,6 +144,48 @@ _TEXTS: dict[str, tuple[str, str]] = {
     "figure_goodput_per_s": ("good answers a second", "每秒有效应答"),
     "figure_ok_per_s": ("whole answers a second", "每秒完整应答"),
     "figure_goodput_share": ("share of good answers", "有效应答占比"),
+    # the proof
+    "proof_title": ("The same traffic, with and without admission", "同样的流量，有无准入控制"),
+    "pass_through": ("pass-through", "直通"),
+    "forebay": ("Forebay", "Forebay"),
+    "pass_through_title": ("Plain pass-through to one engine", "直通同一引擎，无准入控制"),
+    "forebay_title": (
+        "Forebay's admission before the same engine",
+        "同一引擎，前面有 Forebay 准入控制",
+    ),
+    "proof_time": ("seconds", "时间，秒"),
+    "proof_turn": ("from here {share} are heavy", "此后 {share} 为重请求"),
+    "proof_good": ("answered in time", "按时应答"),
+    "proof_lost": ("too late or never", "超时或无应答"),
+    "proof_refused": ("refused at once, told when to retry", "立即拒绝，并告知何时重试"),
+    "proof_before": ("light in time, before", "轻请求按时应答，之前"),
+    "proof_light": ("light in time, with heavy ones", "轻请求按时应答，有重请求时"),
+    "proof_heavy": ("heavy in time", "重请求按时应答"),
+    "proof_ttft_p50": ("TTFT of light, P50", "轻请求首 token 延迟 P50"),
+    "proof_ttft_p99": ("TTFT of light, P99", "轻请求首 token 延迟 P99"),
+    "proof_told": ("refused with retry-after, light + heavy", "拒绝并附 retry-after，轻 + 重"),
+    "proof_compared": ("Both ways, with heavy requests", "两种方式，有重请求时"),
+    "proof_notes": (
+        "TTFT: a light request without an answer counts with its whole deadline, a lower bound.",
+        "首 token 延迟：没有应答的轻请求按其整个截止时间计入，是下限。",
+    ),
+    "proof_setting": (
+        (
+            "Real: HTTP, retrieval, prompts, admission, {rate} requests/s. "
+            "Simulated: one engine ({profile}), with real time passing."
+        ),
+        (
+            "真实：HTTP、检索、提示词、准入控制、每秒 {rate} 个请求。"
+            "仿真：一个引擎（{profile}），按真实时间运行。"
+        ),
+    ),
+    "proof_verdict": (
+        (
+            "With heavy requests about, {through} of the light ones are answered in time by the "
+            "pass-through, {admitted} by Forebay."
+        ),
+        "有重请求时，按时应答的轻请求：直通 {through}，Forebay {admitted}。",
+    ),
     "definitions": (
         "A good request was answered whole in time; latency counts from the intended start.",
         "有效请求指在截止时间内完整应答的请求。延迟从计划开始时间算起。",

@@ -1,0 +1,251 @@
+"""``forebay prove``: the same traffic through a plain pass-through and through admission.
+
+Gateway, retrieval, admission and HTTP are real and run as processes of their own; the engine
+behind them is simulated in real time. The pass-through is Forebay with ``admission.enabled`` off,
+so that everything else is equal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from forebay.app.children import START_S, Child, running
+from forebay.app.delivery import Delivery
+from forebay.app.output import Output
+from forebay.app.proof_traffic import HEAVY_PERCENT, KB, configuration, workload, write_corpus
+from forebay.app.words import Words
+from forebay.gateway.server import bind
+from forebay.kernel.clock import SystemClock
+from forebay.kernel.errors import ConfigError, Unavailable
+from forebay.lab.bench.options import BenchOptions, Observer, Snapshot, Target
+from forebay.lab.bench.run import run_bench
+from forebay.lab.measure.result import RunResult
+from forebay.lab.report.live import LiveView
+from forebay.lab.report.page import svg
+from forebay.lab.report.proof import (
+    FOREBAY,
+    PASS_THROUGH,
+    Proof,
+    Side,
+    chart,
+    load_proof,
+    setting,
+    summarise,
+    table,
+    verdict,
+    write_proof_report,
+)
+from forebay.lab.report.words import Words as Language
+from forebay.lab.sim.profiles import find_profile
+
+PROFILE = "h100/8b/fp16/tp1"
+MAX_MODEL_LEN = 16_384
+TOKENS_PER_WRITE = 4
+"""A stream's events carry so many tokens, as busy engines' do: two cores are to be enough."""
+BUSY_SHARE = 0.9
+POLL_S = 0.05
+LOOPBACK = "127.0.0.1"
+
+
+class ProveWords(Words, frozen=True, kw_only=True):
+    """What the command line says."""
+
+    seconds: float = 25.0
+    rate: float = 70.0
+    speed: float = 1.0
+    port: int = 0
+    seed: int = 1
+    svg: Path | None = None
+    stored: Path | None = None
+
+
+def prove(words: ProveWords, delivery: Delivery) -> int:
+    """Measure, or read what was measured, and deliver it; 1 when the result is not valid."""
+    if words.svg is not None and not words.svg.resolve().parent.is_dir():
+        raise ConfigError(f"{words.svg} cannot be written: name a file in a folder that exists.")
+    if words.stored is not None:
+        return _give(load_proof(words.stored), words, delivery)
+    if words.port:
+        # Told now, in one sentence, instead of by a process that does not start.
+        bind(LOOPBACK, words.port).close()
+    with LiveView(delivery.output.terminal) as view:
+        proof = uvloop.run(_Proving(words, view, delivery.output).proof())
+    return _give(proof, words, delivery)
+
+
+class _Proving:
+    """One measurement of both sides."""
+
+    def __init__(self, words: ProveWords, view: Observer, output: Output) -> None:
+        self._words = words
+        self._view = view
+        self._output = output
+        self._clock = SystemClock()
+
+    async def proof(self) -> Proof:
+        """Both sides, one after the other, each with a fresh engine and a fresh store."""
+        sides = []
+        for name in (PASS_THROUGH, FOREBAY):
+            with tempfile.TemporaryDirectory(prefix="forebay-prove-") as folder:
+                sides.append(await self._side(name, Path(folder)))
+        why_not = _why_not(sides)
+        return Proof(
+            sides=tuple(sides),
+            rate_per_s=self._words.rate,
+            phase_s=self._words.seconds,
+            heavy_share=HEAVY_PERCENT / 100,
+            profile=find_profile(PROFILE).name,
+            speed=self._words.speed,
+            valid=not why_not,
+            why_not=why_not,
+            summary=tuple(summarise(side) for side in sides),
+        )
+
+    async def _side(self, name: str, folder: Path) -> Side:
+        write_corpus(folder)
+        async with AsyncExitStack() as stack:
+            engine, engine_url = await stack.enter_async_context(self._engine(folder))
+            gateway, url = await stack.enter_async_context(
+                self._gateway(folder, engine_url, admission=name == FOREBAY)
+            )
+            children = {"gateway": gateway, "engine": engine}
+            light = await self._bench(name, url, folder, heavy=False)
+            before = {which: child.cpu_s() for which, child in children.items()}
+            began_at = self._clock.now()
+            mixed = await self._bench(name, url, folder, heavy=True)
+            passed_s = min(self._words.seconds, self._clock.now() - began_at)
+            for child in children.values():
+                child.check()
+            cpu = {
+                which: (child.cpu_s() - before[which]) / passed_s
+                for which, child in children.items()
+            }
+        return msgspec.convert({"name": name, "cpu": cpu, "light": light, "mixed": mixed}, Side)
+
+    @asynccontextmanager
+    async def _engine(self, folder: Path) -> AsyncIterator[tuple[Child, str]]:
+        words = [
+            *("simulate", "serve", "--port", "0", "--json", "--profile", PROFILE),
+            *("--set", f"max_model_len={MAX_MODEL_LEN}", "--output", "cap"),
+            *("--tokens-per-write", str(TOKENS_PER_WRITE), "--speed", f"{self._words.speed:g}"),
+        ]
+        async with running("simulated engine", words, folder, heard=True) as engine:
+            try:
+                url = str(msgspec.json.decode(await engine.line())["replicas"][0])
+            except (msgspec.MsgspecError, KeyError, IndexError, TypeError) as error:
+                raise engine.failed() from error
+            yield engine, url
+
+    @asynccontextmanager
+    async def _gateway(
+        self, folder: Path, engine_url: str, *, admission: bool
+    ) -> AsyncIterator[tuple[Child, str]]:
+        kv_tokens = find_profile(PROFILE).kv_tokens()
+        text = configuration(engine_url, kv_tokens, admission=admission)
+        (folder / "forebay.toml").write_text(text, encoding="utf-8")
+        port = self._words.port or _free_port()
+        words = ["serve", "--host", LOOPBACK, "--port", str(port), "--store", "store"]
+        async with running("gateway", words, folder) as gateway:
+            await self._ready(gateway, port)
+            yield gateway, f"http://{LOOPBACK}:{port}"
+
+    async def _ready(self, gateway: Child, port: int) -> None:
+        until = self._clock.now() + START_S
+        while not await asyncio.to_thread(_is_ready, port):
+            gateway.check()
+            if self._clock.now() > until:
+                raise Unavailable(f"the gateway was not ready within {START_S:g} s.")
+            await asyncio.sleep(POLL_S)
+        gateway.check()
+
+    async def _bench(self, side: str, url: str, folder: Path, *, heavy: bool) -> RunResult:
+        words = self._words
+        load = workload(folder, words.rate, words.seconds, heavy=heavy)
+        label = f"{side.replace('_', '-')}, {load.name}"
+        if not self._output.interactive:
+            self._output.note(f"{label}: {words.rate:g} requests/s for {words.seconds:g} s")
+
+        def watch(snapshot: Snapshot) -> None:
+            self._view(msgspec.structs.replace(snapshot, label=label))
+
+        target = Target(base_url=url, model=f"forebay/{KB}")
+        options = BenchOptions(target=target, workload=load, seed=words.seed + heavy)
+        return await run_bench(options, watch)
+
+
+def _why_not(sides: list[Side]) -> tuple[str, ...]:
+    """Why the machine, not the engine, may have decided the result."""
+    found = []
+    for side in sides:
+        for phase, result in (("light", side.light), ("mixed", side.mixed)):
+            health = result.generator
+            assert health is not None
+            found += [f"{side.name}, {phase}: {reason}" for reason in health.why_not]
+        found += [
+            f"{side.name}: the {which} used {share:.0%} of a core"
+            for which, share in side.cpu.items()
+            if share > BUSY_SHARE
+        ]
+    return tuple(found)
+
+
+def _give(proof: Proof, words: ProveWords, delivery: Delivery) -> int:
+    language = delivery.language
+
+    def draw(path: Path, language: Language) -> None:
+        write_proof_report(proof, path, language)
+
+    def tell(output: Output) -> None:
+        output.line(setting(proof, language))
+        output.line()
+        output.table(*table(proof, language))
+        output.line()
+        output.line(verdict(proof.summary, language))
+        output.line(f"{language('cpu_share')}: {_shares(proof.sides, language)}")
+
+    if words.svg is not None:
+        try:
+            words.svg.write_text(svg(chart(proof, language)), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{error.filename} cannot be written: {error.strerror}.") from error
+    delivery.give(msgspec.json.encode(proof), draw, tell)
+    if words.svg is not None and not delivery.output.as_json:
+        delivery.output.note(f"written: {words.svg}")
+    if not proof.valid:
+        delivery.output.alarm("THIS RESULT IS NOT VALID: " + "; ".join(proof.why_not) + ".")
+    return 0 if proof.valid else 1
+
+
+def _shares(sides: tuple[Side, ...], name: Callable[[str], str]) -> str:
+    def of(cpu: Mapping[str, float], result: RunResult) -> str:
+        told = [f"{which} {share:.0%}" for which, share in cpu.items()]
+        if result.generator is not None:
+            told.append(f"{name('generator')} {result.generator.cpu_share:.0%}")
+        return ", ".join(told)
+
+    return "; ".join(f"{name(side.name)}: {of(side.cpu, side.mixed)}" for side in sides)
+
+
+def _free_port() -> int:
+    with bind(LOOPBACK, 0) as probe:
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _is_ready(port: int) -> bool:
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=5.0)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

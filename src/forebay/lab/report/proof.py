@@ -1,0 +1,292 @@
+"""The proof: one load, once through a plain pass-through and once through admission.
+
+Both sides are asked light requests first, then the same rate with a few heavy ones among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import altair as alt
+import msgspec
+import numpy as np
+
+from forebay.kernel.errors import ConfigError
+from forebay.lab.measure.histogram import decode, quantile
+from forebay.lab.measure.result import REFUSED, RunResult
+from forebay.lab.report.charts import STATUS_COLOURS, Chart, Row
+from forebay.lab.report.numbers import seconds
+from forebay.lab.report.page import Card, Page, Section, Table, figure, render
+from forebay.lab.report.parts import json_text, origin
+from forebay.lab.report.words import Words
+
+LIGHT, HEAVY = "light", "heavy"
+PASS_THROUGH, FOREBAY = "pass_through", "forebay"
+FATES = {"good": "good", "lost": "timeout", "refused": "refused"}
+"""What became of a request, and whose colour it has."""
+WIDTH_PX, HEIGHT_PX = 430, 210
+
+
+class Side(msgspec.Struct, frozen=True):
+    """One way to the engine: light requests alone, then with heavy ones."""
+
+    name: Literal["pass_through", "forebay"]
+    light: RunResult
+    mixed: RunResult
+    cpu: dict[str, float] = {}
+    """Share of one core that each process used in the second phase, its tail included."""
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """A side's second phase in a few figures; times in seconds.
+
+    ``ttft`` is of light requests that were not refused. One that got no answer counts with its
+    whole deadline, a lower bound: else a service that answers nobody would look fast.
+    """
+
+    side: str
+    light_sent: int
+    light_good: int
+    light_good_share: float
+    light_good_share_before: float
+    """In the first phase, without heavy requests."""
+    light_ttft_p50_s: float
+    light_ttft_p99_s: float
+    light_refused: int
+    heavy_sent: int
+    heavy_answered: int
+    heavy_refused: int
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """What ``forebay prove`` found."""
+
+    sides: tuple[Side, ...]
+    rate_per_s: float
+    phase_s: float
+    heavy_share: float
+    profile: str
+    speed: float
+    """Engine seconds in one real second."""
+    valid: bool
+    why_not: tuple[str, ...] = ()
+    summary: tuple[Summary, ...] = ()
+    kind: str = "proof"
+
+
+def summarise(side: Side) -> Summary:
+    """The figures that people compare."""
+    light, heavy = side.mixed.by_kind[LIGHT], side.mixed.by_kind.get(HEAVY)
+    refused = light.statuses.get(REFUSED, 0)
+    values, counts = decode(light.ttft.histogram)
+    unanswered = light.sent - refused - int(counts.sum())
+    if unanswered > 0:
+        # The values stay in order: nothing that was answered in time took longer.
+        deadline_s = _deadline_s(side.mixed, LIGHT)
+        at = int(np.searchsorted(values, deadline_s))
+        values = np.insert(values, at, deadline_s)
+        counts = np.insert(counts, at, unanswered)
+    known = len(values) > 0
+    return Summary(
+        side=side.name,
+        light_sent=light.sent,
+        light_good=light.good,
+        light_good_share=light.goodput_share,
+        light_good_share_before=side.light.by_kind[LIGHT].goodput_share,
+        light_ttft_p50_s=quantile(values, counts, 0.5) if known else 0.0,
+        light_ttft_p99_s=quantile(values, counts, 0.99) if known else 0.0,
+        light_refused=refused,
+        heavy_sent=heavy.sent if heavy else 0,
+        heavy_answered=heavy.good if heavy else 0,
+        heavy_refused=heavy.statuses.get(REFUSED, 0) if heavy else 0,
+    )
+
+
+def load_proof(path: Path) -> Proof:
+    """A proof that ``--out`` wrote; ``ConfigError`` when it cannot be read."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Proof)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}; name a proof's file") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(
+            f"{path} is no proof ({error}); forebay prove --out writes one"
+        ) from error
+    if found.kind != "proof" or not found.sides:
+        raise ConfigError(f"{path} is no proof; forebay prove --out writes one")
+    return found
+
+
+def table(proof: Proof, words: Words) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Column names and rows of the printed table: a figure a row, a side a column."""
+    columns = ("", *(words(one.side) for one in proof.summary))
+    rows = [
+        (words("proof_before"), *(f"{one.light_good_share_before:.1%}" for one in proof.summary)),
+        (
+            words("proof_light"),
+            *(
+                f"{one.light_good_share:.1%} ({one.light_good:,} / {one.light_sent:,})"
+                for one in proof.summary
+            ),
+        ),
+        (words("proof_heavy"), *(f"{o.heavy_answered} / {o.heavy_sent}" for o in proof.summary)),
+        (words("proof_ttft_p50"), *(seconds(one.light_ttft_p50_s) for one in proof.summary)),
+        (words("proof_ttft_p99"), *(seconds(one.light_ttft_p99_s) for one in proof.summary)),
+        (
+            words("proof_told"),
+            *(f"{o.light_refused:,} + {o.heavy_refused:,}" for o in proof.summary),
+        ),
+    ]
+    return columns, rows
+
+
+def chart(proof: Proof, words: Words) -> alt.HConcatChart:
+    """What became of the requests of each second: the pass-through left, Forebay right."""
+    panels = [_panel(side, proof, words) for side in proof.sides]
+    beside: alt.HConcatChart = (
+        alt.hconcat(*panels)
+        .resolve_scale(y="shared", color="shared")
+        .properties(
+            title=alt.Title(
+                setting(proof, words), fontSize=12, fontWeight="normal", orient="bottom"
+            )
+        )
+    )
+    return beside
+
+
+def write_proof_report(proof: Proof, path: Path, words: Words) -> None:
+    """Write the HTML report; OSError when the file cannot be written."""
+    path.write_text(render(_page(proof, words), words), encoding="utf-8")
+
+
+def _deadline_s(result: RunResult, kind: str) -> float:
+    found = [one for one in result.run.workload.get("kinds", ()) if one["name"] == kind]
+    return float(found[0]["deadline_s"]) if found else 0.0
+
+
+def _panel(side: Side, proof: Proof, words: Words) -> Chart:
+    names = [words(f"proof_{fate}") for fate in FATES]
+    colours = [STATUS_COLOURS[status] for status in FATES.values()]
+    rows = _rows(side, proof, words)
+    areas = (
+        alt.Chart(alt.InlineData(values=rows))
+        .mark_area(interpolate="step-after", line=False)
+        .encode(
+            x=alt.X("at_s:Q", title=words("proof_time"), scale=alt.Scale(nice=False)),
+            y=alt.Y("per_s:Q", title=words("per_s"), stack="zero"),
+            color=alt.Color(
+                "fate:N",
+                title=None,
+                scale=alt.Scale(domain=names, range=colours),
+                legend=alt.Legend(labelLimit=320),
+            ),
+            order=alt.Order("place:Q"),
+            tooltip=[
+                alt.Tooltip("fate:N", title=words("status")),
+                alt.Tooltip("at_s:Q", title=words("at_s")),
+                alt.Tooltip("per_s:Q", title=words("per_s")),
+            ],
+        )
+    )
+    turn = alt.Chart(alt.InlineData(values=[{"at_s": proof.phase_s, "text": _turn(proof, words)}]))
+    rule = turn.mark_rule(strokeDash=[5, 4], strokeWidth=1.5, color="#1c2733").encode(
+        x=alt.X("at_s:Q")
+    )
+    label = turn.mark_text(
+        align="left", baseline="top", dx=6, dy=-14, fontSize=12, color="#1c2733"
+    ).encode(x=alt.X("at_s:Q"), y=alt.value(0), text="text:N")
+    panel: Chart = alt.layer(areas, rule, label).properties(
+        width=WIDTH_PX,
+        height=HEIGHT_PX,
+        title=alt.Title(words(f"{side.name}_title"), offset=18),
+    )
+    return panel
+
+
+def _turn(proof: Proof, words: Words) -> str:
+    return words("proof_turn").format(share=f"{proof.heavy_share:.0%}")
+
+
+def _rows(side: Side, proof: Proof, words: Words) -> list[Row]:
+    """Requests a second by second of the intended start and by what became of them."""
+    rows: list[Row] = []
+    for number, result in enumerate((side.light, side.mixed)):
+        width_s = result.timeline.width_s
+        for part in result.timeline.slices:
+            if part.start_s >= proof.phase_s:
+                continue
+            sent = sum(item.sent for item in part.kinds.values())
+            good = sum(item.good for item in part.kinds.values())
+            refused = sum(item.statuses.get(REFUSED, 0) for item in part.kinds.values())
+            counts = {"good": good, "lost": sent - good - refused, "refused": refused}
+            # The last slice may be shorter; drawn areas end with the phase.
+            covered_s = min(width_s, proof.phase_s - part.start_s)
+            rows += [
+                {
+                    "at_s": part.start_s + number * proof.phase_s,
+                    "fate": words(f"proof_{fate}"),
+                    "place": place,
+                    "per_s": float(f"{counts[fate] / covered_s:.5g}"),
+                }
+                for place, fate in enumerate(FATES)
+            ]
+    last = rows[-len(FATES) :]
+    return [*rows, *({**row, "at_s": 2 * proof.phase_s} for row in last)]
+
+
+def _page(proof: Proof, words: Words) -> Page:
+    columns, lines = table(proof, words)
+    first = proof.sides[0].mixed
+    details: list[tuple[str, Any]] = [
+        (f"{words(side.name)}: {words('status')}", side.mixed.total.statuses)
+        for side in proof.sides
+    ]
+    details += [(words("workload"), first.run.workload), (words("versions"), first.run.versions)]
+    panels = [
+        figure(
+            words(f"{side.name}_title"),
+            _panel(side, proof, words).properties(width="container", title=""),
+        )
+        for side in proof.sides
+    ]
+    return Page(
+        title=words("proof_title"),
+        subtitle=[*origin(first.run, 2 * proof.phase_s, words), setting(proof, words)],
+        alarm="" if proof.valid else words("not_valid"),
+        reasons=proof.why_not,
+        cards=[
+            Card(
+                words(one.side),
+                f"{one.light_good_share:.1%}",
+                words("proof_light"),
+                "good" if one.light_good_share >= 0.95 else "bad",
+            )
+            for one in proof.summary
+        ],
+        sections=(
+            Section(words("chart_status"), figures=panels),
+            Section(
+                words("proof_compared"),
+                notes=(words("proof_notes"), words("definitions")),
+                tables=(Table(columns, lines),),
+            ),
+            Section(words("what_ran"), details=[(n, json_text(value)) for n, value in details]),
+        ),
+    )
+
+
+def setting(proof: Proof, words: Words) -> str:
+    """What is simulated and what is real."""
+    engine = proof.profile if proof.speed == 1 else f"{proof.profile} x {proof.speed:g}"
+    return words("proof_setting").format(profile=engine, rate=f"{proof.rate_per_s:g}")
+
+
+def verdict(summaries: Sequence[Summary], words: Words) -> str:
+    """The result in one sentence."""
+    through, admitted = summaries
+    return words("proof_verdict").format(
+        through=f"{through.light_good_share:.0%}", admitted=f"{admitted.light_good_share:.0%}"
+    )

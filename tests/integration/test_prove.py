@@ -1,0 +1,87 @@
+"""``forebay prove`` with real processes, short: what it writes and says, not how fast it was."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.integration.support import Ran, forebay
+
+SHORT = ("--seconds", "2", "--rate", "30", "--speed", "20")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made: Path = tmp_path_factory.mktemp("prove")
+    return made
+
+
+@pytest.fixture(scope="module")
+def proof(folder: Path) -> Ran:
+    return forebay("prove", *SHORT, "--json", "--out", "proof.json", folder=folder)
+
+
+def test_both_sides_got_the_same_requests_and_answered(proof: Ran, folder: Path) -> None:
+    found = proof.json
+    # A machine that is busy with other tests may make it invalid; then it says so.
+    assert proof.status == (0 if found["valid"] else 1), proof.err
+    assert ("NOT VALID" in proof.err) is not found["valid"]
+    assert json.loads((folder / "proof.json").read_bytes()) == found
+    through, admitted = found["sides"]
+    assert (through["name"], admitted["name"]) == ("pass_through", "forebay")
+    for phase in ("light", "mixed"):
+        same = ("fingerprint", "seed", "workload")
+        assert [through[phase]["run"][key] for key in same] == [
+            admitted[phase]["run"][key] for key in same
+        ]
+        sent = [side[phase]["total"]["sent"] for side in (through, admitted)]
+        assert sent[0] == sent[1] > 30
+    assert set(through["mixed"]["by_kind"]) == {"light", "heavy"}
+    heavy = through["mixed"]["by_kind"]["heavy"]
+    assert heavy["ok"] == heavy["sent"] > 0
+    assert heavy["input_tokens"] / heavy["sent"] > 8_000
+    assert heavy["output_tokens"] / heavy["sent"] == 800
+    light = through["light"]["by_kind"]["light"]
+    assert light["ok"] == light["sent"]
+    assert set(through["light"]["total"]["statuses"]) == {"ok"}
+    for side in found["sides"]:
+        assert set(side["mixed"]["total"]["statuses"]) <= {"ok", "refused"}
+        assert {"gateway", "engine"} == set(side["cpu"])
+
+
+def test_a_stored_proof_is_shown_again(proof: Ran, folder: Path) -> None:
+    words = ("--read", "proof.json", "--svg", "zh.svg", "--html", "zh.html", "--lang", "zh")
+    again = forebay("prove", *words, folder=folder)
+    assert again.status == proof.status
+    lines = [line.split("\t") for line in again.out.splitlines() if "\t" in line]
+    assert lines[0] == ["", "直通", "Forebay"]
+    assert len(lines) == 7
+    assert {len(line) for line in lines} == {3}
+    assert "仿真：一个引擎（h100/llama-3.1-8b/fp16/tp1 x 20）" in again.out
+    assert (folder / "zh.svg").read_text("utf-8").startswith("<svg")
+    assert "<!doctype html>" in (folder / "zh.html").read_text("utf-8")
+
+
+def test_what_cannot_work_is_said_in_one_sentence(folder: Path) -> None:
+    (folder / "other.json").write_text("{}", encoding="utf-8")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for words, why in (
+            (("--port", port), f"port {port} on 127.0.0.1 cannot be bound"),
+            (("--svg", "nowhere/chart.svg"), "nowhere/chart.svg cannot be written"),
+            (("--read", "nothing.json"), "cannot read nothing.json"),
+            (("--read", "other.json"), "other.json is no proof"),
+            (("--lang", "fr"), "fr"),
+        ):
+            ran = forebay("prove", *words, folder=folder)
+            assert ran.status == 2, ran
+            assert why in ran.err
+            assert len(ran.err.strip().splitlines()) == 1
+    assert forebay("prove", "--seconds", "0", folder=folder).status == 2
+    help_text = forebay("prove", "--help", folder=folder).out
+    assert all(option in help_text for option in ("--seconds", "--svg", "--html", "--json"))

@@ -1,0 +1,114 @@
+"""The proof's figures and chart, from runs in virtual time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from forebay.kernel.errors import ConfigError
+from forebay.lab.bench.describe import describe_workload
+from forebay.lab.measure.result import Generator, Run, RunResult
+from forebay.lab.report.page import svg
+from forebay.lab.report.proof import (
+    Proof,
+    Side,
+    chart,
+    load_proof,
+    summarise,
+    table,
+    verdict,
+    write_proof_report,
+)
+from forebay.lab.report.words import LANGUAGES, Words
+from forebay.lab.sim.fleet import PoolConfig
+from forebay.lab.sim.profiles import find_profile
+from forebay.lab.sim.run import VirtualOptions, simulate
+from forebay.lab.workload.presets import preset_workload
+
+PHASE_S = 6.0
+
+
+def run(mix: str, router: str) -> RunResult:
+    profile = find_profile("h100/8b")
+    workload = preset_workload(mix, 200.0, PHASE_S)
+    about = Run(source="simulation", workload=describe_workload(workload))
+    pool = PoolConfig(engine=profile.engine_config(max_model_len=16_384), name="engine")
+    steps = profile.step_model()
+    result = simulate(workload, [(pool, steps)], about, VirtualOptions(seed=1, router=router))
+    return msgspec.structs.replace(result, generator=Generator())
+
+
+@pytest.fixture(scope="module")
+def proof() -> Proof:
+    sides = (
+        Side("pass_through", run("light", "least-outstanding"), run("heavy5", "least-outstanding")),
+        Side("forebay", run("light", "admission"), run("heavy5", "admission")),
+    )
+    return Proof(
+        sides=sides,
+        rate_per_s=200.0,
+        phase_s=PHASE_S,
+        heavy_share=0.05,
+        profile="h100",
+        speed=1.0,
+        valid=False,
+        why_not=("the machine was busy",),
+        summary=tuple(summarise(side) for side in sides),
+    )
+
+
+def test_the_summary_tells_the_sides_apart(proof: Proof) -> None:
+    through, admitted = proof.summary
+    assert through.light_good_share_before > 0.99
+    assert through.light_good_share < 0.5 < 0.6 < admitted.light_good_share
+    assert through.light_ttft_p99_s == pytest.approx(2.0, rel=0.01)
+    assert through.light_refused == through.heavy_refused == 0
+    assert admitted.heavy_refused > 0
+    assert through.light_sent == admitted.light_sent
+    assert "by Forebay" in verdict(proof.summary, Words())
+
+
+def test_light_requests_without_an_answer_count_with_their_deadline(proof: Proof) -> None:
+    side = proof.sides[0]
+    light = side.mixed.by_kind["light"]
+    assert light.statuses["timeout"] > light.sent // 2
+    # The same, had the gateway answered 504: then their waits are not in the histogram.
+    changed = msgspec.structs.replace(
+        light,
+        ttft=msgspec.structs.replace(light.ttft, histogram=""),
+        statuses={"http_error": light.sent},
+    )
+    kinds = {**side.mixed.by_kind, "light": changed}
+    mixed = msgspec.structs.replace(side.mixed, by_kind=kinds)
+    found = summarise(msgspec.structs.replace(side, mixed=mixed))
+    assert (found.light_ttft_p50_s, found.light_ttft_p99_s) == (2.0, 2.0)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_table_chart_and_page(proof: Proof, language: str, tmp_path: Path) -> None:
+    words = Words(language)
+    columns, rows = table(proof, words)
+    assert len(columns) == 3
+    assert {len(row) for row in rows} == {3}
+    drawn = svg(chart(proof, words))
+    for name in ("proof_good", "proof_lost", "proof_refused", "forebay_title"):
+        assert words(name) in drawn
+    assert "5%" in drawn
+    path = tmp_path / "proof.html"
+    write_proof_report(proof, path, words)
+    page = path.read_text("utf-8")
+    assert words("not_valid") in page
+    assert "the machine was busy" in page
+
+
+def test_a_stored_proof_is_read_again(proof: Proof, tmp_path: Path) -> None:
+    path = tmp_path / "proof.json"
+    path.write_bytes(msgspec.json.encode(proof))
+    assert load_proof(path) == proof
+    path.write_bytes(b'{"sides": []}')
+    with pytest.raises(ConfigError, match="is no proof"):
+        load_proof(path)
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_proof(tmp_path / "absent.json")
