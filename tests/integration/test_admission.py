@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -13,7 +14,9 @@ import httpx
 import pytest
 
 from forebay.gateway.identity import hash_key
+from forebay.generation.tokenizing import MESSAGE_TOKENS
 from forebay.testing.engine_server import EngineServer
+from forebay.testing.tiny_model import write_tiny_model
 from tests.integration.support import LEXICAL, Served
 
 KEY = "fb-test-key"
@@ -28,6 +31,7 @@ first_token_timeout_s = 3.0
 name = "short"
 base_urls = [{urls}]
 model = "sim"
+tokenizer = "{tokenizer}"
 [admission]
 passage_tokens = 20
 prompt_tokens = 40
@@ -88,13 +92,17 @@ Open = Any
 async def open_system(tmp_path: Path) -> AsyncIterator[Open]:
     async with AsyncExitStack() as stack:
 
-        async def opened(engines: int = 1, slots: int = 4, burst: int = 100_000) -> System:
+        async def opened(
+            engines: int = 1, slots: int = 4, burst: int = 100_000, tokenizer: str = ""
+        ) -> System:
             running = [await stack.enter_async_context(EngineServer()) for _ in range(engines)]
             (tmp_path / "docs").mkdir()
             text = "# Dam\n\nThe spillway is 120 metres long.\n"
             (tmp_path / "docs" / "dam.md").write_text(text, encoding="utf-8")
             urls = ", ".join(f'"{engine.base_url}"' for engine in running)
-            config = CONFIG.format(urls=urls, slots=slots, burst=burst, hash=hash_key(KEY))
+            config = CONFIG.format(
+                urls=urls, slots=slots, burst=burst, tokenizer=tokenizer, hash=hash_key(KEY)
+            )
             server = Served(tmp_path, LEXICAL + config)
             stack.callback(server.stop)
             await asyncio.to_thread(server.wait_ready)
@@ -126,6 +134,21 @@ async def test_quotas_are_told_and_kept(open_system: Open) -> None:
     statuses = [answer.status_code for answer in await asyncio.gather(*asked)]
     assert statuses.count(200) >= 1
     assert await system.figure('forebay_shed_total{reason="rate_limit_exceeded"}') >= 1
+
+
+async def test_prompts_are_counted_by_the_tokenizer_of_their_pool(
+    open_system: Open, tmp_path: Path
+) -> None:
+    model = write_tiny_model(tmp_path / "model")  # a token is a character, or a run of line ends
+    system = await open_system(tokenizer=str(model / "tokenizer.json"))
+    [engine] = system.engines
+    engine.usage = False
+    answer = await system.ask()
+    [asked] = engine.requests
+    characters = sum(
+        len(re.sub("\n+", "\n", one["content"])) + MESSAGE_TOKENS for one in asked["messages"]
+    )
+    assert answer.json()["usage"]["prompt_tokens"] == characters
 
 
 async def test_what_cannot_wait_is_refused_and_a_cut_frees_its_place(open_system: Open) -> None:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 Backend = Literal["extractive", "openai", "llama"]
+ENGINE_TOKENIZER = "engine"
 
 
 class ExtractiveSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,6 +55,13 @@ class PoolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = ""
     api_key_file: Annotated[
         str, Meta(description="File that holds the bearer key and nothing else, read at start.")
+    ] = ""
+    tokenizer: Annotated[
+        str,
+        Meta(
+            description="How prompts are counted: empty estimates, engine asks the replica's "
+            "/tokenize, anything else is the path of the model's tokenizer.json."
+        ),
     ] = ""
     max_input_tokens: Annotated[
         int, Meta(description="Longest prompt this pool takes, in tokens.", ge=1)

@@ -62,8 +62,23 @@ class CitationWriter(Protocol):
         ...
 
 
+class EngineTokens(Protocol):
+    """Counts as the engines of a pool do, where they say how."""
+
+    async def prompt(self, ctx: RequestContext, messages: Sequence[Message]) -> int | None:
+        """Tokens of a prompt in the pool ``ctx`` was put in; None: the estimate stands."""
+        ...
+
+    def written(self, pool: str, text: str) -> int | None:
+        """Tokens of a text that was written there, at once; None: the estimate stands."""
+        ...
+
+
 class AnswerParts(msgspec.Struct, frozen=True):
-    """The stages of an answer, already wrapped in their policies."""
+    """The stages of an answer, already wrapped in their policies.
+
+    ``count`` estimates; ``tokens`` corrects that for prompts and for answers that were cut.
+    """
 
     retriever: Retriever
     prompting: Prompting
@@ -71,6 +86,7 @@ class AnswerParts(msgspec.Struct, frozen=True):
     cite: Callable[[GenerationRequest], CitationWriter]
     admission: Admission
     count: Callable[[Sequence[str]], int]
+    tokens: EngineTokens | None = None
 
 
 class AnswerPipeline:
@@ -98,7 +114,7 @@ class AnswerPipeline:
         async with self._admitted(ctx, request) as permit:
             found = await self._retrieve(ctx, wanted)
             with ctx.stage("prompt") as record:
-                prompt = await self._prompt(request, found)
+                prompt = await self._counted(ctx, await self._prompt(request, found), record)
                 record.attributes["language"] = prompt.language
             await permit.built(prompt.prompt_tokens)
             writer = self._parts.cite(prompt)
@@ -167,7 +183,7 @@ class AnswerPipeline:
                     raise EngineError("the engine's answer ended before it was complete.")
             finally:
                 if finished is None:
-                    written = self._parts.count(["".join(texts)])
+                    written = self._written(permit.pool, "".join(texts))
                     permit.produced(prompt.prompt_tokens, written, whole=False)
             permit.produced(finished.prompt_tokens, finished.completion_tokens, whole=True)
             record.attributes["model"] = finished.model
@@ -181,6 +197,22 @@ class AnswerPipeline:
         return await self._in_thread_if_long(
             request, self._parts.prompting.build, request.messages, found.hits, request.sampling
         )
+
+    async def _counted(
+        self, ctx: RequestContext, prompt: GenerationRequest, record: StageRecord
+    ) -> GenerationRequest:
+        """The prompt with the engine's own count of it, where that is to be had."""
+        if self._parts.tokens is None:
+            return prompt
+        tokens = await self._parts.tokens.prompt(ctx, prompt.messages)
+        record.attributes["counted"] = "estimate" if tokens is None else "engine"
+        if tokens is None:
+            return prompt
+        return msgspec.structs.replace(prompt, prompt_tokens=tokens)
+
+    def _written(self, pool: str, text: str) -> int:
+        own = self._parts.tokens.written(pool, text) if self._parts.tokens is not None else None
+        return self._parts.count([text]) if own is None else own
 
     async def _in_thread_if_long(
         self, request: AnswerRequest, work: Callable[..., T], *arguments: object
