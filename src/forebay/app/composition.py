@@ -30,12 +30,14 @@ from forebay.gateway.mcp import McpTools
 from forebay.gateway.parts import GatewayParts, Readiness, always_ready
 from forebay.gateway.settings import ServerSettings
 from forebay.generation.opening import open_generator
+from forebay.generation.tokenizing import open_tokens
 from forebay.ingest import EstimatedTokenCounter
 from forebay.kernel.stages import GenerationRequest, TokenCounter
 from forebay.pipeline.answer import AnswerParts, AnswerPipeline
 from forebay.pipeline.knowledge import KnowledgeService
 from forebay.pipeline.messages import Citation
 from forebay.policy.admission import Admission
+from forebay.policy.bulkhead import BoundedRetriever
 from forebay.policy.quota import SharedQuotas
 from forebay.rerank import SimilarityReranker, SimilaritySettings
 from forebay.retrieval import HybridRetriever
@@ -56,12 +58,17 @@ class Answerer(msgspec.Struct, frozen=True):
     process: Process
     answering: AnswerPipeline
     admission: Admission
+    retriever: BoundedRetriever
     quotas: Overriding
     shared: SharedQuotas | None = None
 
     def reload(self, settings: Settings) -> None:
         """Take over the part of the settings that needs no restart, keys apart."""
         self.quotas.configure(settings.admission)
+
+    def statistics(self) -> dict[str, dict[str, float]]:
+        """Figures of the gates, retrieval's included."""
+        return {**self.admission.statistics(), "retrieval": self.retriever.gate.statistics()}
 
     def kb_names(self) -> tuple[str, ...]:
         """Knowledge bases that can be asked."""
@@ -105,24 +112,26 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
     async with AsyncExitStack() as stack:
         keyed = await asyncio.to_thread(generation_keys, settings.generation, environment())
         generator = await stack.enter_async_context(open_generator(keyed, counter=counter))
+        pools = keyed.pools if keyed.backend == "openai" else ()
+        tokens = await stack.enter_async_context(open_tokens(pools, counter))
         shared = await _shared(process, stack) if share else None
         admission, quotas = await stack.enter_async_context(
             open_admission(settings, reading.clock, store_folder(settings), shared)
         )
+        hybrid = HybridRetriever(
+            reading.indexes.get, reading.embedder, settings.retrieval, reading.threads.executor
+        )
+        retriever = BoundedRetriever(hybrid, reading.clock, settings.admission.retrieval)
         parts = AnswerParts(
-            retriever=HybridRetriever(
-                reading.indexes.get,
-                reading.embedder,
-                settings.retrieval,
-                reading.threads.executor,
-            ),
+            retriever=retriever,
             prompting=PromptBuilder(settings.context, counter, secrets.token_hex(8)),
             generator=generator,
             cite=Citing,
             admission=admission,
             count=partial(_count, counter),
+            tokens=tokens,
         )
-        yield Answerer(process, AnswerPipeline(parts), admission, quotas, shared)
+        yield Answerer(process, AnswerPipeline(parts), admission, retriever, quotas, shared)
 
 
 async def _shared(process: Process, stack: AsyncExitStack) -> SharedQuotas | None:
@@ -152,7 +161,7 @@ async def open_service(
     telemetry = open_telemetry(process.reading.settings.telemetry, __version__)
     try:
         async with open_answerer(process, share=True) as answerer:
-            telemetry.metrics.watch_pools(answerer.admission.statistics)
+            telemetry.metrics.watch_pools(answerer.statistics)
             held: list[Service] = []
             parts = _parts(answerer, telemetry, lambda: readiness(held[0]))
             parts = msgspec.structs.replace(parts, figures=figures(telemetry.metrics))

@@ -325,7 +325,7 @@ def _nothing_is_held(made: Admission) -> None:
         figures = statistics[name]
         assert figures["in_flight"] == figures["in_flight_cost"] == 0
         assert figures["queue_waiting"] == 0
-    assert not made._waiting
+    assert len(made._waiters) == 0
     assert not made.desk._in_work
 
 

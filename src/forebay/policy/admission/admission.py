@@ -5,18 +5,18 @@ Whatever happens to a request inside the ``admit`` block, leaving it gives every
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
 from forebay.kernel.context import RateState
 from forebay.policy.admission.claims import Claimant
-from forebay.policy.admission.desk import Ask, Desk, Entry, charged, overloaded
+from forebay.policy.admission.desk import Ask, Desk, Entry, charged
 from forebay.policy.admission.settings import AdmissionSettings
-from forebay.policy.gate import PoolGate, Ticket
+from forebay.policy.gate import PoolGate
 from forebay.policy.quota import Claim, Refusal, Reservation
 from forebay.policy.tail import TailChange
+from forebay.policy.waiting import Waiters
 
 
 class SharedReserving(Protocol):
@@ -99,7 +99,7 @@ class Admission:
         self.desk = desk
         self._told = told
         self._shared = shared
-        self._waiting: dict[Ticket, asyncio.Future[None]] = {}
+        self._waiters = Waiters(desk.clock)
 
     def replace(self, settings: AdmissionSettings) -> None:
         """Other settings from now on; what was used stays used."""
@@ -131,14 +131,16 @@ class Admission:
             raise
         finally:
             self.desk.leave(permit.entry, True if permit.whole else False if failed else None)
-            self._carry_out(permit.entry.gate)
+            if permit.entry.gate is not None:
+                self._waiters.carry_out(permit.entry.gate)
 
     async def built(self, permit: Permit, prompt_tokens: int) -> None:
         """See ``Permit.built``."""
         left = permit.entry.gate
         gate = self.desk.built(permit.entry, prompt_tokens)
         if gate is not None:
-            self._carry_out(left)
+            assert left is not None
+            self._waiters.carry_out(left)
             await self._placed(permit, gate)
 
     def again(self, permit: Permit) -> bool:
@@ -147,7 +149,7 @@ class Admission:
         assert gate is not None
         found = gate.again(permit.entry.ticket, self.desk.clock.now())
         permit.replica = permit.entry.ticket.replica
-        self._carry_out(gate)
+        self._waiters.carry_out(gate)
         return found
 
     def tick(self) -> None:
@@ -156,7 +158,7 @@ class Admission:
         for name, gate in self.desk.gates.items():
             gate.tick(now)
             change = gate.judge(now)
-            self._carry_out(gate)
+            self._waiters.carry_out(gate)
             if change is not None and self._told is not None:
                 self._told(name, change)
 
@@ -176,31 +178,5 @@ class Admission:
     async def _placed(self, permit: Permit, gate: PoolGate) -> None:
         """Wait until the ticket is on a replica."""
         ticket = permit.entry.ticket
-        self._carry_out(gate)
-        if ticket.state == "waiting":
-            began_at = self.desk.clock.now()
-            await self._wait(ticket, began_at)
-            permit.waited_s += self.desk.clock.now() - began_at
-        if ticket.state == "refused":
-            raise overloaded(ticket)
+        permit.waited_s += await self._waiters.placed(gate, ticket)
         permit.pool, permit.replica = permit.entry.engines, ticket.replica
-
-    async def _wait(self, ticket: Ticket, now: float) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[ticket] = future
-        try:
-            async with asyncio.timeout(max(0.0, ticket.deadline_at - now)):
-                await future
-        except TimeoutError:
-            ticket.reason, ticket.retry_after_s = "deadline", 1.0
-            raise overloaded(ticket) from None
-        finally:
-            del self._waiting[ticket]
-
-    def _carry_out(self, gate: PoolGate | None) -> None:
-        if gate is None:
-            return
-        for ticket in (*gate.sent(), *gate.refused()):
-            future = self._waiting.get(ticket)
-            if future is not None and not future.done():
-                future.set_result(None)

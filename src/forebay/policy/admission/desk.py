@@ -13,7 +13,7 @@ import msgspec
 
 from forebay.kernel.clock import Clock
 from forebay.kernel.context import Priority, RateState
-from forebay.kernel.errors import InvalidRequest, Overloaded, RateLimited
+from forebay.kernel.errors import InvalidRequest, RateLimited
 from forebay.policy.admission.claims import Claimant, ClaimBook
 from forebay.policy.admission.routing import PoolRule, PoolRules
 from forebay.policy.admission.settings import AdmissionSettings
@@ -21,15 +21,6 @@ from forebay.policy.cost import COST_PROFILES, CostWeights
 from forebay.policy.estimate import OutputEstimates
 from forebay.policy.gate import PoolGate, Ticket
 from forebay.policy.quota import Claim, QuotaLedger, Quotas, Refusal, Reservation, largest
-
-_SENTENCES = {
-    "queue_full": "Too many requests are waiting; try again later.",
-    "queue_delay": "Requests wait too long at present; try again later.",
-    "deadline": "The request cannot be finished before its deadline at the present load.",
-    "low_priority": "Requests of low priority are held back while the load is high.",
-    "long_held": "Long requests are held back while the load is high; try again later.",
-}
-
 
 CUT_FACTOR = 1.5
 """How much longer an answer that its deadline cut would probably have been."""
@@ -327,11 +318,3 @@ _WORDS = {
     "line": "business line",
     "ip": "address",
 }
-
-
-def overloaded(ticket: Ticket) -> Overloaded:
-    return Overloaded(
-        _SENTENCES[ticket.reason],
-        retry_after_s=ticket.retry_after_s,
-        code=f"overloaded_{ticket.reason}",
-    )

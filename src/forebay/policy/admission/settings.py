@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from forebay.kernel.errors import ConfigError
+from forebay.policy.bulkhead import RETRIEVAL_GATE
 from forebay.policy.cost import COST_PROFILES
 from forebay.policy.estimate import EstimateSettings
 from forebay.policy.gate import GateSettings
@@ -130,6 +131,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             description="By the name of an engine pool, or extractive or llama for those backends."
         ),
     ] = {}
+    retrieval: GateSettings = RETRIEVAL_GATE
     scale_out: ScaleOutSettings = ScaleOutSettings()
     estimate: EstimateSettings = EstimateSettings()
     passage_tokens: Annotated[
