@@ -39,8 +39,6 @@ class Account:
         "limit",
         "owed",
         "recent",
-        "refused_amount",
-        "refused_until",
         "sending",
         "tight",
         "unit",
@@ -59,7 +57,6 @@ class Account:
         self.recent = 0.0  # what was used lately, fading with the lease time
         self.unit = 0.0  # about one request
         self.used_at = now
-        self.refused_amount, self.refused_until = math.inf, now
         self.alone: TokenBucket | None = None
         self.alone_used = 0.0
 
@@ -77,8 +74,6 @@ class Account:
             self.owed += amount
         else:
             self.balance -= amount
-        if amount < 0:
-            self.refused_until = now
         self._book.moved(self)
         if self.owed:
             self._book.tell()

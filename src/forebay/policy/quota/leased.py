@@ -33,7 +33,7 @@ MAX_BUCKETS_A_CALL = 256
 UNKNOWN_SHARE = 0.25
 """Share of a process that never learned how many there are."""
 HOLD_S = 0.025
-"""How long a refusal of the authority is believed without asking again."""
+"""How long a level that the authority told is believed, where it does not suffice."""
 ALONE_RETRY_S = 1.0
 """What a request is told that is too large for a share: the authority will be back."""
 
@@ -108,10 +108,11 @@ class LeasedLedger:
             account = self._account(claim, now)
             if amount > claim.limit.burst:
                 return Refusal(claim.dimension, claim.key, math.inf)
-            if now < account.refused_until and amount >= account.refused_amount:
+            if account.alone is None and now - account.known_at < HOLD_S:
                 missing = amount - account.level(now)
-                wait_s = max(account.refused_until - now, missing / claim.limit.rate_per_s)
-                return Refusal(claim.dimension, claim.key, wait_s)
+                if missing > 0:
+                    wait_s = missing / claim.limit.rate_per_s
+                    return Refusal(claim.dimension, claim.key, wait_s)
         return None
 
     def reserve(self, claims: Sequence[Claim], amount: float, now: float) -> Reservation | Refusal:
@@ -237,8 +238,6 @@ class LeasedLedger:
             self.unsent(asked)
             index, wait_s = refusal
             account = sent.accounts[index]
-            account.refused_amount = asked.amount
-            account.refused_until = now + min(wait_s, HOLD_S)
             asked.result = Refusal(account.dimension, account.key, wait_s)
 
     def count(self, processes: int, now: float) -> None:
