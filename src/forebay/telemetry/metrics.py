@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from forebay.kernel.context import RequestContext
@@ -131,6 +131,10 @@ class Metrics:
         """Show figures of engine pools, read when somebody scrapes: pool to figure to value."""
         self.registry.register(_Pools(statistics))
 
+    def watch_quotas(self, statistics: Callable[[], Mapping[str, float]]) -> None:
+        """Show figures of quotas shared between processes, read when somebody scrapes."""
+        self.registry.register(_Quotas(statistics))
+
     def finished(self, report: RequestReport) -> None:
         """Count a finished request with its stages, tokens and caches."""
         self._request.observe(report.duration_s)
@@ -207,3 +211,33 @@ class _Pools(Collector):
                 if figure in figures:
                     family.add_metric([pool], figures[figure])
         return families.values()
+
+
+_QUOTA_DECISIONS = {"lease": "decided_on_lease", "keeper": "asked", "alone": "decided_alone"}
+
+
+class _Quotas(Collector):
+    def __init__(self, statistics: Callable[[], Mapping[str, float]]) -> None:
+        self._statistics = statistics
+
+    def collect(self) -> Iterable[Metric]:
+        figures = self._statistics()
+        decisions = CounterMetricFamily(
+            "forebay_quota_decisions", "Reservations, by who decided.", labels=["by"]
+        )
+        for by, figure in _QUOTA_DECISIONS.items():
+            decisions.add_metric([by], figures[figure])
+        yield decisions
+        yield CounterMetricFamily(
+            "forebay_quota_calls", "Calls to the keeper of the quotas.", value=figures["calls"]
+        )
+        yield CounterMetricFamily(
+            "forebay_quota_lost_tokens",
+            "Tokens in calls that failed, which only the refill brings back.",
+            value=figures["lost"],
+        )
+        yield GaugeMetricFamily(
+            "forebay_quota_alone",
+            "Processes that decide alone, on a share.",
+            value=figures["alone"],
+        )

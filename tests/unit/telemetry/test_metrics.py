@@ -107,3 +107,14 @@ def test_two_processes_parts_do_not_share_a_registry() -> None:
     one, other = Metrics(), Metrics()
     one.loop_lag(0.1)
     assert value(other, "forebay_loop_lag_seconds_count") == 0
+
+
+def test_shared_quotas_show_who_decided() -> None:
+    metrics = Metrics()
+    ledger = {"decided_on_lease": 90.0, "asked": 8.0, "decided_alone": 2.0, "lost": 60.0}
+    metrics.watch_quotas(lambda: {**ledger, "calls": 9.0, "alone": 1.0})
+    for by, count in (("lease", 90), ("keeper", 8), ("alone", 2)):
+        assert value(metrics, "forebay_quota_decisions_total", by=by) == count
+    assert value(metrics, "forebay_quota_calls_total") == 9
+    assert value(metrics, "forebay_quota_lost_tokens_total") == 60
+    assert value(metrics, "forebay_quota_alone") == 1

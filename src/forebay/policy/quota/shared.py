@@ -126,8 +126,9 @@ class SharedQuotas:
             await self._exchange(sent)
 
     def statistics(self) -> dict[str, float]:
-        """Calls made, who waits, whether this process decides alone."""
+        """Figures of the ledger, calls made, who waits, whether this process decides alone."""
         return {
+            **self.ledger.statistics(),
             "calls": self._calls,
             "waiting": len(self._waiting),
             "alone": float(self.alone),
