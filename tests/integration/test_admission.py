@@ -27,6 +27,7 @@ CONFIG = """
 backend = "openai"
 [generation.engine]
 first_token_timeout_s = 3.0
+warm_timeout_s = {warm_s}
 [[generation.pools]]
 name = "short"
 base_urls = [{urls}]
@@ -93,7 +94,7 @@ async def open_system(tmp_path: Path) -> AsyncIterator[Open]:
     async with AsyncExitStack() as stack:
 
         async def opened(
-            engines: int = 1, slots: int = 4, burst: int = 100_000, tokenizer: str = ""
+            engines: int = 1, burst: int = 100_000, slots: int = 4, **more: Any
         ) -> System:
             running = [await stack.enter_async_context(EngineServer()) for _ in range(engines)]
             (tmp_path / "docs").mkdir()
@@ -101,7 +102,12 @@ async def open_system(tmp_path: Path) -> AsyncIterator[Open]:
             (tmp_path / "docs" / "dam.md").write_text(text, encoding="utf-8")
             urls = ", ".join(f'"{engine.base_url}"' for engine in running)
             config = CONFIG.format(
-                urls=urls, slots=slots, burst=burst, tokenizer=tokenizer, hash=hash_key(KEY)
+                urls=urls,
+                slots=slots,
+                burst=burst,
+                tokenizer=more.get("tokenizer", ""),
+                warm_s=more.get("warm_s", 0),
+                hash=hash_key(KEY),
             )
             server = Served(tmp_path, LEXICAL + config)
             stack.callback(server.stop)
@@ -136,15 +142,18 @@ async def test_quotas_are_told_and_kept(open_system: Open) -> None:
     assert await system.figure('forebay_shed_total{reason="rate_limit_exceeded"}') >= 1
 
 
-async def test_prompts_are_counted_by_the_tokenizer_of_their_pool(
+async def test_engines_are_warm_when_ready_and_prompts_counted_by_their_tokenizer(
     open_system: Open, tmp_path: Path
 ) -> None:
     model = write_tiny_model(tmp_path / "model")  # a token is a character, or a run of line ends
-    system = await open_system(tokenizer=str(model / "tokenizer.json"))
+    system = await open_system(tokenizer=str(model / "tokenizer.json"), warm_s=5)
     [engine] = system.engines
+    [warming] = engine.requests
+    assert warming["max_tokens"] == 1
+    assert await system.figure("forebay_requests_total{") == 0
     engine.usage = False
     answer = await system.ask()
-    [asked] = engine.requests
+    _, asked = engine.requests
     characters = sum(
         len(re.sub("\n+", "\n", one["content"])) + MESSAGE_TOKENS for one in asked["messages"]
     )

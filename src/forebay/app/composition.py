@@ -22,6 +22,7 @@ from forebay.app.remote import RemoteWriting
 from forebay.app.runtime import Process, open_process, store_folder
 from forebay.app.settings import Settings, environment
 from forebay.app.sharing import authority_of, open_sharing, shortcomings
+from forebay.app.warming import Warmer, open_warming
 from forebay.context import CitationStream, PromptBuilder
 from forebay.gateway.app import GatewayApp
 from forebay.gateway.build import build_app, build_mcp
@@ -61,6 +62,7 @@ class Answerer(msgspec.Struct, frozen=True):
     retriever: BoundedRetriever
     quotas: Overriding
     shared: SharedQuotas | None = None
+    warmer: Warmer | None = None
 
     def reload(self, settings: Settings) -> None:
         """Take over the part of the settings that needs no restart, keys apart."""
@@ -85,7 +87,19 @@ class Service(msgspec.Struct, frozen=True):
         """What works at less than its best, in sentences; cheap enough for every probe."""
         writing = self.answerer.process.writing
         own = writing.shortcomings() if writing is not None else ()
-        return (*own, *shortcomings(self.answerer.shared))
+        warmer = self.answerer.warmer
+        cold = warmer.shortcomings() if warmer is not None else ()
+        return (*own, *shortcomings(self.answerer.shared), *cold)
+
+    def waiting(self) -> tuple[str, ...]:
+        """What readiness still waits for beside the folders."""
+        warmer = self.answerer.warmer
+        return warmer.waiting() if warmer is not None else ()
+
+    async def warmed(self) -> None:
+        """Wait until every engine was warmed, or had its time."""
+        if self.answerer.warmer is not None:
+            await self.answerer.warmer.done()
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:
@@ -131,7 +145,14 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             count=partial(_count, counter),
             tokens=tokens,
         )
-        yield Answerer(process, AnswerPipeline(parts), admission, retriever, quotas, shared)
+        warmer = None
+        if share and process.writing is not None:
+            # Once for all processes: the engines are the same.
+            warmer = await stack.enter_async_context(
+                open_warming(generator, admission, settings.generation.engine, reading.clock)
+            )
+        answering = AnswerPipeline(parts)
+        yield Answerer(process, answering, admission, retriever, quotas, shared, warmer)
 
 
 async def _shared(process: Process, stack: AsyncExitStack) -> SharedQuotas | None:
@@ -162,6 +183,8 @@ async def open_service(
     try:
         async with open_answerer(process, share=True) as answerer:
             telemetry.metrics.watch_pools(answerer.statistics)
+            if answerer.shared is not None:
+                telemetry.metrics.watch_quotas(answerer.shared.statistics)
             held: list[Service] = []
             parts = _parts(answerer, telemetry, lambda: readiness(held[0]))
             parts = msgspec.structs.replace(parts, figures=figures(telemetry.metrics))

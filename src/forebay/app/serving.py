@@ -94,9 +94,10 @@ class Progress:
         self.failed: dict[str, str] = {}
 
     def readiness(self, service: Service) -> Readiness:
-        """Ready when every configured folder has been read once."""
+        """Ready when every configured folder has been read once and the engines are warm."""
+        waiting = (*self.waiting.values(), *service.waiting())
         degraded = [*self.failed.values(), *service.shortcomings()]
-        return Readiness(not self.waiting, tuple(self.waiting.values()), tuple(degraded))
+        return Readiness(not waiting, waiting, tuple(degraded))
 
 
 async def _serve(run: _Run) -> int:
@@ -120,7 +121,7 @@ async def _serve(run: _Run) -> int:
             await socket_server.start()
             try:
                 async with asyncio.TaskGroup() as group:
-                    beside = [group.create_task(_index(settings, writing, progress, server))]
+                    beside = [group.create_task(_index(settings, service, progress, server))]
                     workers = _workers(run, listener, figures)
                     beside.append(group.create_task(workers.run()))
                     with _reload_on_hangup(run, service, workers):
@@ -146,11 +147,13 @@ def _workers(run: _Run, listener: socket.socket, figures: FiguresOfAll) -> Worke
     return workers
 
 
-async def _index(settings: Settings, writing: Writing, progress: Progress, server: Server) -> None:
+async def _index(settings: Settings, service: Service, progress: Progress, server: Server) -> None:
     """Read every configured folder once, then follow those that are watched."""
     for name in settings.knowledge:
         progress.waiting[name] = f"indexing {name}"
     progress.waiting.pop("start", None)
+    writing = service.answerer.process.writing
+    assert writing is not None
     requests = await asyncio.to_thread(lambda: list(_requests(settings)))
     watched = {each.path: each for each in requests if settings.knowledge[each.kb].watch}
     async with AsyncExitStack() as stack:
@@ -162,6 +165,7 @@ async def _index(settings: Settings, writing: Writing, progress: Progress, serve
             if not knowledge.paths:
                 await _make_empty(writing, name, progress)
             progress.waiting.pop(name, None)
+        await service.warmed()
         settle_memory()
         names = ", ".join(settings.knowledge) or "no knowledge base is configured yet"
         log.info("ready: %s", names)

@@ -27,7 +27,14 @@ from forebay.kernel.errors import (
     Overloaded,
     Unavailable,
 )
-from forebay.kernel.stages import Finished, GenerationRequest, TextDelta, TokenCounter
+from forebay.kernel.stages import (
+    Finished,
+    GenerationRequest,
+    Message,
+    Sampling,
+    TextDelta,
+    TokenCounter,
+)
 
 log = logging.getLogger("forebay.generation")
 
@@ -35,6 +42,15 @@ _BUSY = {429, 503}
 _LATE = 408
 _RETRY_AFTER_MAX_S = 300.0
 _DRAIN_S = 0.02
+_WARMING = GenerationRequest(
+    question="Hello",
+    language="en",
+    messages=(Message("user", "Hello"),),
+    passages=(),
+    sampling=Sampling(),
+    max_output_tokens=1,
+    prompt_tokens=1,
+)
 
 
 class _TryNext(Exception):
@@ -83,6 +99,21 @@ class OpenAIGenerator:
         finally:
             self._in_work -= 1
 
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """The pools with their replicas."""
+        return self._pools
+
+    async def warm(self, ctx: RequestContext, pool: Pool, number: int) -> None:
+        """Have one replica write one token; raises what ``generate`` raises, for that replica."""
+        replica = pool.replicas[number]
+        try:
+            async with aclosing(self._attempt(ctx, pool, replica, _WARMING)) as events:
+                async for _ in events:
+                    replica.succeeded(ctx.clock.now())
+        except _TryNext as failed:
+            raise failed.error from failed
+
     async def close(self) -> None:
         """Close every connection; requests under way fail."""
         await self._session.close()
@@ -110,7 +141,7 @@ class OpenAIGenerator:
             try:
                 async with aclosing(self._attempt(ctx, pool, replica, request)) as events:
                     async for event in events:
-                        replica.succeeded()
+                        replica.succeeded(ctx.clock.now())
                         if ctx.placement is not None:
                             ctx.placement.token()
                         yield event

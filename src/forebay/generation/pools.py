@@ -21,6 +21,7 @@ class Replica:
         self.url = base_url.rstrip("/") + "/chat/completions"
         self.outstanding = 0
         self.failures = 0
+        self.answered_at = float("-inf")
         self._rests_until = float("-inf")
 
     def resting(self, now: float) -> bool:
@@ -32,8 +33,9 @@ class Replica:
         self._rests_until = now + min(_REST_MAX_S, _REST_S * 2 ** min(self.failures, 10))
         self.failures += 1
 
-    def succeeded(self) -> None:
+    def succeeded(self, now: float) -> None:
         """Note a token."""
+        self.answered_at = now
         self.failures = 0
         self._rests_until = float("-inf")
 

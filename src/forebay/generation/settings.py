@@ -89,6 +89,22 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_waiting: Annotated[
         int, Meta(description="Requests in work at most, over all pools; more are refused.", ge=1)
     ] = 1024
+    warm_timeout_s: Annotated[
+        float,
+        Meta(
+            description="Longest wait for one token from every replica before ready; 0: none is "
+            "asked.",
+            ge=0.0,
+        ),
+    ] = 10.0
+    warm_after_s: Annotated[
+        float,
+        Meta(
+            description="A replica that wrote nothing for so long is asked for one token; "
+            "0: never.",
+            ge=0.0,
+        ),
+    ] = 600.0
     max_event_bytes: Annotated[
         int, Meta(description="Longest event accepted from an engine, in bytes.", ge=1024)
     ] = 1_048_576
