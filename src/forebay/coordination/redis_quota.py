@@ -1,7 +1,7 @@
 """Quotas of many machines in Redis or Valkey: one script call carries out one exchange.
 
-All keys share one hash tag, so that a cluster keeps them on one node, and end by themselves when
-their bucket would be full.
+All keys share one hash tag, as a script behind a cluster's proxy needs it, and end by themselves
+when their bucket would be full.
 """
 
 from __future__ import annotations

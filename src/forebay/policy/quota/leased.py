@@ -111,6 +111,7 @@ class LeasedLedger:
             if account.alone is None and now - account.known_at < HOLD_S:
                 missing = amount - account.level(now)
                 if missing > 0:
+                    self._local += 1
                     wait_s = missing / claim.limit.rate_per_s
                     return Refusal(claim.dimension, claim.key, wait_s)
         return None
@@ -162,7 +163,6 @@ class LeasedLedger:
             account.balance -= part
             account.use(amount, now, self.lease_s)
             held.append(part)
-        self._asked += 1
         return Asked(accounts, amount, held)
 
     def withdraw(self, asked: Asked, now: float) -> None:
@@ -229,6 +229,7 @@ class LeasedLedger:
                 self.moved(account)
         for account in sent.leasing:
             account.leasing = False
+        self._asked += len(sent.asked)
         for asked, refusal in zip(sent.asked, reply.refusals, strict=True):
             if refusal is None:
                 asked.result = Reservation(asked.accounts, asked.amount)
