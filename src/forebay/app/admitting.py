@@ -18,21 +18,33 @@ from forebay.kernel.clock import Clock, WallClock
 from forebay.kernel.errors import ConfigError
 from forebay.policy.admission import Admission, Desk, PoolAdmission, PoolRule, lanes
 from forebay.policy.admission.lanes import LONG
+from forebay.policy.balance import EjectionSettings
 from forebay.policy.gate import GateSettings, PoolGate
 from forebay.policy.limit import LimitSettings
 from forebay.policy.open_gate import OpenGate
 from forebay.policy.quota import SharedQuotas
 from forebay.policy.shed import ShedSettings
+from forebay.policy.tail import TailSettings
 
 UNBOUNDED_TOKENS = 2**31 - 1
 FRAME_TOKENS = 200
 TICK_S = 0.05
 FOLLOW_S = 1.0
-# What answers inside this process is done in milliseconds: delays are judged on that scale.
-_LOCAL = GateSettings(
-    limit=LimitSettings(initial=16, most=256),
-    shed=ShedSettings(target_s=0.1, interval_s=0.5, max_wait_s=1.0),
+# There is no other replica to turn to, and times follow caches and searches, not tokens: neither
+# silence nor a long tail says that anything is wrong.
+_ALONE = GateSettings(
+    ejection=EjectionSettings(failures=1_000_000, stalled_s=1e9),
+    tail=TailSettings(warn_ratio=1e6, severe_ratio=1e9, warn_long_share=0.999, severe_long_share=1),
+    long_tokens=1e9,
 )
+# A few people at one machine make a line that never empties: it may stand for what they notice.
+_LOCAL = msgspec.structs.replace(
+    _ALONE,
+    limit=LimitSettings(initial=16, most=256),
+    shed=ShedSettings(target_s=1.0, interval_s=1.0, max_wait_s=5.0),
+)
+# A processor writes some tokens a second: who waits for a slot waits for whole answers.
+_LLAMA_SHED = ShedSettings(target_s=20.0, interval_s=20.0, max_wait_s=60.0)
 
 
 @asynccontextmanager
@@ -127,11 +139,12 @@ def pools_of(settings: Settings) -> list[tuple[PoolRule, tuple[str, ...], GateSe
     elif generation.backend == "llama":
         llama = generation.llama
         slots = LimitSettings(initial=llama.slots, least=llama.slots, most=llama.slots)
-        gate = extra["llama"].gate if "llama" in extra else GateSettings(limit=slots)
+        usual = msgspec.structs.replace(_ALONE, limit=slots, shed=_LLAMA_SHED)
+        gate = _gate("llama", extra, usual)
         rule = _rule("llama", llama.context_tokens, llama.max_output_tokens, extra)
         found = [(rule, ("local",), gate)]
     else:
-        gate = extra["extractive"].gate if "extractive" in extra else _LOCAL
+        gate = _gate("extractive", extra, _LOCAL)
         quoted = generation.extractive.max_quote_characters
         # A character is a token at most; the rest is the frame around the quotations.
         rule = _rule("extractive", UNBOUNDED_TOKENS, quoted + FRAME_TOKENS, extra)
@@ -147,6 +160,12 @@ def pools_of(settings: Settings) -> list[tuple[PoolRule, tuple[str, ...], GateSe
                     param="admission.pools",
                 )
     return found
+
+
+def _gate(name: str, extra: Mapping[str, PoolAdmission], usual: GateSettings) -> GateSettings:
+    """The gate as configured; ``usual`` where the configuration is silent about it."""
+    said = extra.get(name, PoolAdmission()).gate
+    return usual if said == GateSettings() else said
 
 
 def _rule(

@@ -1,7 +1,8 @@
-"""A bulkhead around retrieval: bounded work, a bounded line, shedding on the scale of a stage.
+"""A bulkhead around retrieval: bounded work, a bounded line, shedding when the line stands.
 
-Searches take milliseconds, so a line of tens of them that stands is an overload (DAGOR looks for
-20 ms). Searches for an answer were admitted before and go first; those of /v1/search follow.
+Searches take milliseconds, so a line that stands is an overload; but ten people at a machine with
+two cores make one of a quarter of a second that never empties, and none of them is to be refused.
+Searches for an answer were admitted before and go first; those of /v1/search follow.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from forebay.policy.waiting import Waiters
 RETRIEVAL_GATE = GateSettings(
     queue=QueueSettings(max_waiting=512),
     limit=LimitSettings(initial=8, least=2, most=64, tolerance=4.0),
-    shed=ShedSettings(target_s=0.05, interval_s=1.0, max_wait_s=1.0),
+    shed=ShedSettings(target_s=0.5, interval_s=1.0, max_wait_s=2.0),
 )
 
 

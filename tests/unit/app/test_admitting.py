@@ -1,0 +1,86 @@
+"""The gates that stand in front of what answers inside this process."""
+
+from __future__ import annotations
+
+import heapq
+import random
+
+import msgspec
+import pytest
+
+from forebay.app.admitting import pools_of
+from forebay.app.settings import Settings
+from forebay.policy.bulkhead import RETRIEVAL_GATE
+from forebay.policy.gate import GateSettings, PoolGate, Ticket
+
+
+def _gate_of(config: object) -> GateSettings:
+    return pools_of(msgspec.convert(config, Settings))[0][2]
+
+
+def _people(settings: GateSettings, people: int, cost: float) -> tuple[PoolGate, int]:
+    """``people`` who each ask again at once; one core answers, now from a cache, now slowly."""
+    chance = random.Random(7)
+    gate = PoolGate(settings, ["local"])
+    asks = [(chance.random() / 10, number) for number in range(people)]
+    ends: list[tuple[float, int, Ticket]] = []
+    free_at, refused, number, now = 0.0, 0, 0, 0.0
+
+    def begin() -> None:
+        nonlocal free_at, refused, number
+        for ticket in gate.sent():
+            number += 1
+            work_s = chance.choice((0.001, 0.01, 0.02, 0.04))
+            free_at = max(free_at, now) + work_s
+            heapq.heappush(ends, (free_at, number, ticket))
+        for _ in gate.refused():
+            refused += 1
+            heapq.heappush(asks, (now + 1.0, 0))
+
+    while now < 60.0:
+        if ends and (not asks or ends[0][0] <= asks[0][0]):
+            now, _, ticket = heapq.heappop(ends)
+            gate.finish(ticket, now, ok=True, used=ticket.cost)
+            heapq.heappush(asks, (now + 0.001, 0))
+        else:
+            now, _ = heapq.heappop(asks)
+            ticket = Ticket(cost=cost, deadline_at=now + 60.0)
+            ticket.input_tokens, ticket.output_tokens = 2000, chance.randrange(10, 300)
+            gate.arrive(ticket, now)
+        begin()
+        gate.judge(now)
+        begin()
+    return gate, refused
+
+
+@pytest.mark.parametrize("people", [1, 8, 24])
+@pytest.mark.parametrize("gate", ["extractive", "retrieval"])
+def test_ordinary_use_of_one_machine_is_never_refused(gate: str, people: int) -> None:
+    local = gate == "extractive"
+    settings, cost = (_gate_of({}), 3000.0) if local else (RETRIEVAL_GATE, 1.0)
+    found, refused = _people(settings, people, cost)
+    assert refused == 0, found.shed_by_reason
+    assert found.min_priority == "low" or not local
+
+
+def test_waiting_for_a_slot_of_a_slow_model_is_no_overload() -> None:
+    gate = PoolGate(_gate_of({"generation": {"backend": "llama"}}), ["local"])
+    waiting, now = [], 0.0
+    for number in range(5):
+        ticket = Ticket(cost=1500.0, deadline_at=300.0)
+        ticket.input_tokens, ticket.output_tokens = 1400, 100 + number
+        gate.arrive(ticket, now)
+        waiting.append(ticket)
+    for ticket in waiting:
+        assert ticket.state == "sent"
+        now += 8.0  # the prompt alone takes longer than an engine may be silent
+        gate.tick(now)
+        gate.finish(ticket, now, ok=True, used=1500.0)
+    assert gate.refused() == []
+
+
+def test_other_settings_of_a_pool_leave_its_usual_gate() -> None:
+    kept = {"admission": {"pools": {"extractive": {"tenants": ["default"]}}}}
+    own = {"admission": {"pools": {"extractive": {"gate": {"shed": {"target_s": 0.3}}}}}}
+    assert _gate_of(kept) == _gate_of({})
+    assert _gate_of(own).shed.target_s == 0.3
