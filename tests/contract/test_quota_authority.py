@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -15,18 +16,56 @@ from forebay.coordination.settings import CoordinationSettings
 from forebay.kernel.clock import SystemClock
 from forebay.kernel.errors import ConfigError, Unavailable
 from forebay.kernel.quotas import QuotaAuthority, QuotaCall, SharedBucket
-from forebay.policy.quota import LedgerAuthority, QuotaLedger
+from forebay.policy.quota import (
+    Claim,
+    LeasedLedger,
+    LedgerAuthority,
+    Limit,
+    QuotaLedger,
+    Reservation,
+    SharedQuotas,
+    SharingSettings,
+)
 from forebay.store.remote import WriterServer
 from forebay.testing.quota_suite import AuthorityConformance, near, new_name
 
 
-class TestLedger(AuthorityConformance):
+class Bucket300(AuthorityConformance):
+    """Five simultaneous calls of 40 tokens with a cap of 60, over some gateway processes."""
+
+    @pytest.mark.parametrize("processes", [1, 2, 4])
+    async def test_exactly_three_enter_and_what_they_leave_comes_back(
+        self, authority: QuotaAuthority, processes: int
+    ) -> None:
+        name, clock = new_name(), SystemClock()
+        claim = Claim("tenant", name, Limit(1e-6, 300.0))
+        bounds = SharingSettings(timeout_s=5.0)
+        async with asyncio.TaskGroup() as group:
+            fleet = [
+                SharedQuotas(LeasedLedger(60.0), authority, clock, bounds, f"{name}{number}")
+                for number in range(processes)
+            ]
+            tasks = [group.create_task(shared.run()) for shared in fleet]
+            asked = [fleet[number % processes].obtain([claim], 40 + 60) for number in range(5)]
+            admitted = [got for got in await asyncio.gather(*asked) if isinstance(got, Reservation)]
+            assert len(admitted) == 3
+            for reservation in admitted:
+                reservation.settle(70, clock.now())
+            bucket = SharedBucket("tenant", name, 1e-6, 300.0)
+            async with asyncio.timeout(5):
+                while not near((await authority.exchange(QuotaCall((bucket,)))).levels[0], 90):
+                    await asyncio.sleep(0.005)
+            for task in tasks:
+                task.cancel()
+
+
+class TestLedger(Bucket300):
     @pytest.fixture
     def authority(self) -> QuotaAuthority:
         return LedgerAuthority(QuotaLedger(), SystemClock())
 
 
-class TestSocket(AuthorityConformance):
+class TestSocket(Bucket300):
     @pytest.fixture
     async def authority(self) -> AsyncIterator[QuotaAuthority]:
         clock = SystemClock()
@@ -47,7 +86,7 @@ def valkey() -> Iterator[ValkeyServer]:
         yield server
 
 
-class TestRedis(AuthorityConformance):
+class TestRedis(Bucket300):
     @pytest.fixture
     async def authority(self, valkey: ValkeyServer) -> AsyncIterator[RedisAuthority]:
         authority = RedisAuthority(CoordinationSettings(redis_url=valkey.connection_url))

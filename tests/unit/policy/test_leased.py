@@ -328,3 +328,32 @@ def test_when_no_call_fails_nothing_is_lost(actions: list[tuple[str, int, float]
             story.act("settle", process, 0.5)
         story.fleet.carry(process, story.fleet.leased[process].farewell(story.fleet.clock.now()))
     assert story.fleet.level(story.claims[0]) == pytest.approx(limit.burst - story.paid, abs=0.01)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    ACTIONS,
+    st.lists(st.tuples(st.integers(0, 3), st.floats(0.0, 1.0), st.floats(0.0, 2.0)), max_size=80),
+)
+def test_alone_they_use_at_most_what_was_left_for_each_and_the_refill(
+    before: list[tuple[str, int, float]], alone: list[tuple[int, float, float]]
+) -> None:
+    limit = Limit(rate_per_s=50.0, burst=400.0)
+    story = Story(limit)
+    for process in range(4):
+        story.act("beat", process, 0.0)
+    for action in before:
+        story.act(*action)
+    for leased in story.fleet.leased:
+        leased.processes = 4
+    lost_at, used = story.fleet.clock.now(), story.used()
+    for process, size, wait_s in alone:
+        leased, now = story.fleet.leased[process], story.fleet.clock.now()
+        got = leased.reserve(story.claims, 1 + 40 * size, now)
+        story.take(process, got)
+        story.fleet.clock.advance(wait_s)
+    passed_s = story.fleet.clock.now() - lost_at
+    # What was leased before is no part of the shares, but of the limit until then.
+    allowed = limit.burst + limit.rate_per_s * lost_at
+    shares = limit.burst + limit.rate_per_s * passed_s
+    assert story.used() - used <= shares + max(0.0, allowed - used) + 1e-6
