@@ -30,7 +30,10 @@ from forebay.gateway.identity import Identity, build_table
 from forebay.gateway.mcp import McpTools
 from forebay.gateway.parts import GatewayParts, Readiness, always_ready
 from forebay.gateway.settings import ServerSettings
+from forebay.generation.openai import OpenAIGenerator
 from forebay.generation.opening import open_generator
+from forebay.generation.pools import Pool
+from forebay.generation.settings import EngineSettings
 from forebay.generation.tokenizing import open_tokens
 from forebay.ingest import EstimatedTokenCounter
 from forebay.kernel.stages import GenerationRequest, TokenCounter
@@ -39,6 +42,7 @@ from forebay.pipeline.knowledge import KnowledgeService
 from forebay.pipeline.messages import Citation
 from forebay.policy.admission import Admission
 from forebay.policy.bulkhead import BoundedRetriever
+from forebay.policy.connections import ConnectionSettings, ConnectionSizer
 from forebay.policy.quota import SharedQuotas
 from forebay.rerank import SimilarityReranker, SimilaritySettings
 from forebay.retrieval import HybridRetriever
@@ -63,14 +67,19 @@ class Answerer(msgspec.Struct, frozen=True):
     quotas: Overriding
     shared: SharedQuotas | None = None
     warmer: Warmer | None = None
+    engines: Sequence[Pool] = ()
 
     def reload(self, settings: Settings) -> None:
         """Take over the part of the settings that needs no restart, keys apart."""
         self.quotas.configure(settings.admission)
 
     def statistics(self) -> dict[str, dict[str, float]]:
-        """Figures of the gates, retrieval's included."""
-        return {**self.admission.statistics(), "retrieval": self.retriever.gate.statistics()}
+        """Figures of the gates, retrieval's included, and of connections to engines."""
+        now = self.process.reading.clock.now()
+        found = {**self.admission.statistics(), "retrieval": self.retriever.gate.statistics()}
+        for pool in self.engines:
+            found.setdefault(pool.settings.name, {}).update(pool.connections(now))
+        return found
 
     def kb_names(self) -> tuple[str, ...]:
         """Knowledge bases that can be asked."""
@@ -125,7 +134,9 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
     counter = EstimatedTokenCounter()
     async with AsyncExitStack() as stack:
         keyed = await asyncio.to_thread(generation_keys, settings.generation, environment())
-        generator = await stack.enter_async_context(open_generator(keyed, counter=counter))
+        generator = await stack.enter_async_context(
+            open_generator(keyed, counter=counter, sizing=_sizing)
+        )
         pools = keyed.pools if keyed.backend == "openai" else ()
         tokens = await stack.enter_async_context(open_tokens(pools, counter))
         shared = await _shared(process, stack) if share else None
@@ -152,7 +163,14 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
                 open_warming(generator, admission, settings.generation.engine, reading.clock)
             )
         answering = AnswerPipeline(parts)
-        yield Answerer(process, answering, admission, retriever, quotas, shared, warmer)
+        engines = generator.pools if isinstance(generator, OpenAIGenerator) else ()
+        yield Answerer(process, answering, admission, retriever, quotas, shared, warmer, engines)
+
+
+def _sizing(engine: EngineSettings) -> ConnectionSizer:
+    return ConnectionSizer(
+        ConnectionSettings(least=engine.min_connections, most=engine.max_connections)
+    )
 
 
 async def _shared(process: Process, stack: AsyncExitStack) -> SharedQuotas | None:

@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 
 from forebay.generation.completion import CompletionReader, completion_body
+from forebay.generation.connections import KeepAll, MakeSizing
 from forebay.generation.pools import Pool, Replica, open_pools, pool_for
 from forebay.generation.settings import EngineSettings, PoolSettings
 from forebay.kernel.context import RequestContext
@@ -65,14 +66,22 @@ class OpenAIGenerator:
     """Generates over HTTP; made inside a running loop, ended by ``close``."""
 
     def __init__(
-        self, pools: Sequence[PoolSettings], settings: EngineSettings, counter: TokenCounter
+        self,
+        pools: Sequence[PoolSettings],
+        settings: EngineSettings,
+        counter: TokenCounter,
+        sizing: MakeSizing = KeepAll,
     ) -> None:
-        self._pools = open_pools(pools)
+        self._pools = open_pools(pools, settings, sizing)
         self._settings = settings
         self._counter = counter
         self._in_work = 0
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, limit_per_host=settings.max_connections),
+            connector=aiohttp.TCPConnector(
+                limit=0,
+                limit_per_host=settings.max_connections,
+                keepalive_timeout=settings.connection_idle_s,
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_timeout_s),
         )
@@ -139,7 +148,10 @@ class OpenAIGenerator:
                 raise DeadlineExceeded("The request's deadline passed before an engine answered.")
             replica.outstanding += 1
             try:
-                async with aclosing(self._attempt(ctx, pool, replica, request)) as events:
+                async with (
+                    replica.connections.use(ctx),
+                    aclosing(self._attempt(ctx, pool, replica, request)) as events,
+                ):
                     async for event in events:
                         replica.succeeded(ctx.clock.now())
                         if ctx.placement is not None:
@@ -234,6 +246,8 @@ class OpenAIGenerator:
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         if pool.settings.api_key:
             headers["Authorization"] = f"Bearer {pool.settings.api_key}"
+        if replica.connections.closes(ctx.clock.now()):
+            headers["Connection"] = "close"
         most = pool.settings.max_output_tokens
         if ctx.placement is not None:
             most = min(most, ctx.placement.max_output_tokens)

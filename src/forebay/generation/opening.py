@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from forebay.generation.connections import KeepAll, MakeSizing
 from forebay.generation.extractive import ExtractiveGenerator
 from forebay.generation.settings import GenerationSettings
 from forebay.kernel.stages import Generator, TokenCounter
@@ -12,9 +13,11 @@ from forebay.kernel.stages import Generator, TokenCounter
 
 @asynccontextmanager
 async def open_generator(
-    settings: GenerationSettings, *, counter: TokenCounter
+    settings: GenerationSettings, *, counter: TokenCounter, sizing: MakeSizing = KeepAll
 ) -> AsyncIterator[Generator]:
     """The generator ``settings`` ask for; closed when the block ends.
+
+    ``sizing`` makes what says how many connections to keep to each engine.
 
     ``ConfigError`` for settings that contradict themselves, a missing extra or model file.
     """
@@ -24,7 +27,7 @@ async def open_generator(
     if settings.backend == "openai":
         from forebay.generation.openai import OpenAIGenerator
 
-        engines = OpenAIGenerator(settings.pools, settings.engine, counter)
+        engines = OpenAIGenerator(settings.pools, settings.engine, counter, sizing)
         try:
             yield engines
         finally:

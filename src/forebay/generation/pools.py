@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forebay.generation.settings import PoolSettings
+from forebay.generation.connections import Connections, KeepAll, MakeSizing
+from forebay.generation.settings import EngineSettings, PoolSettings
 from forebay.kernel.errors import ConfigError, ContextTooLong
 
 _REST_S = 1.0
@@ -17,7 +18,8 @@ class Replica:
     After failures in a row it rests 1, 2, 4 … 30 s: it is tried then only after all others.
     """
 
-    def __init__(self, base_url: str) -> None:
+    def __init__(self, base_url: str, connections: Connections) -> None:
+        self.connections = connections
         self.url = base_url.rstrip("/") + "/chat/completions"
         self.outstanding = 0
         self.failures = 0
@@ -43,9 +45,13 @@ class Replica:
 class Pool:
     """The replicas of one pool; the least busy goes first, equals take turns, resting ones last."""
 
-    def __init__(self, settings: PoolSettings) -> None:
+    def __init__(
+        self, settings: PoolSettings, engine: EngineSettings, sizing: MakeSizing = KeepAll
+    ) -> None:
         self.settings = settings
-        self.replicas = tuple(Replica(url) for url in settings.base_urls)
+        self.replicas = tuple(
+            Replica(url, Connections(engine, sizing(engine))) for url in settings.base_urls
+        )
         self._turn = 0
 
     def order(self, now: float) -> list[Replica]:
@@ -56,6 +62,13 @@ class Pool:
         turned = [self.replicas[(start + step) % count] for step in range(count)]
         return sorted(turned, key=lambda one: (one.resting(now), one.outstanding))
 
+    def connections(self, now: float) -> dict[str, float]:
+        """Connections in use and worth keeping."""
+        return {
+            "connections": sum(one.connections.busy for one in self.replicas),
+            "connections_kept": sum(one.connections.kept(now) for one in self.replicas),
+        }
+
     def statistics(self) -> dict[str, int]:
         """Requests under way and replicas that failed last."""
         return {
@@ -65,12 +78,19 @@ class Pool:
         }
 
 
-def open_pools(settings: Sequence[PoolSettings]) -> tuple[Pool, ...]:
+def open_pools(
+    settings: Sequence[PoolSettings], engine: EngineSettings, sizing: MakeSizing = KeepAll
+) -> tuple[Pool, ...]:
     """Build the pools; ``ConfigError`` for none, for a name given twice, for a bad address."""
     if not settings:
         raise ConfigError(
             "generation.backend openai needs at least one [[generation.pools]].",
             param="generation.pools",
+        )
+    if engine.min_connections > engine.max_connections:
+        raise ConfigError(
+            "generation.engine.min_connections is more than max_connections.",
+            param="generation.engine.min_connections",
         )
     names = [pool.name for pool in settings]
     for name in names:
@@ -85,7 +105,7 @@ def open_pools(settings: Sequence[PoolSettings]) -> tuple[Pool, ...]:
                     f"generation.pools {pool.name}: a base URL must begin with http:// or https://.",
                     param="generation.pools",
                 )
-    return tuple(Pool(pool) for pool in settings)
+    return tuple(Pool(pool, engine, sizing) for pool in settings)
 
 
 def pool_for(pools: Sequence[Pool], prompt_tokens: int) -> Pool:

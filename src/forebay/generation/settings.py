@@ -86,6 +86,22 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_connections: Annotated[
         int, Meta(description="Connections to one replica at most.", ge=1, le=65_536)
     ] = 256
+    min_connections: Annotated[
+        int,
+        Meta(
+            description="Connections to one replica that stay open at least, once made; above "
+            "that as many as the rates of late need.",
+            ge=1,
+            le=65_536,
+        ),
+    ] = 4
+    acquire_timeout_s: Annotated[
+        float,
+        Meta(description="Longest wait for a connection when all are in use.", gt=0.0),
+    ] = 5.0
+    connection_idle_s: Annotated[
+        float, Meta(description="Idle connections are closed after this.", gt=0.0)
+    ] = 300.0
     max_waiting: Annotated[
         int, Meta(description="Requests in work at most, over all pools; more are refused.", ge=1)
     ] = 1024

@@ -193,6 +193,11 @@ _POOL_FIGURES = {
     "ejected": ("forebay_pool_ejected", "Replicas left alone for a while."),
     "rate": ("forebay_pool_tokens_per_second", "Cost worked off while requests wait."),
     "tail_ratio": ("forebay_pool_tail_ratio", "P99 over P50 of normalised latency."),
+    "connections": ("forebay_pool_connections", "Connections to engines in use."),
+    "connections_kept": (
+        "forebay_pool_connections_kept",
+        "Connections to engines worth keeping at the rates of late.",
+    ),
     "level": ("forebay_pool_alert_level", "Tail watch: 0 normal, 1 warn, 2 severe."),
 }
 

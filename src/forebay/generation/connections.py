@@ -1,0 +1,102 @@
+"""Connections to one replica: how many at once, how many stay open for the next request.
+
+How many requests are in work is admission's to decide; here is a last bound, and the size that
+follows the rates. It holds for connections kept: a request beyond it gets one that is closed after
+its answer, never a longer wait, so that a pulse is not throttled by the calm before it. Kept ones
+that are idle are closed by the client library after ``connection_idle_s``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from forebay.generation.settings import EngineSettings
+from forebay.kernel.context import RequestContext
+from forebay.kernel.errors import DeadlineExceeded, Overloaded
+
+
+class Sizing(Protocol):
+    """Sees connections begin and end, says how many are worth keeping."""
+
+    def began(self, now: float) -> None:
+        """One more is wanted."""
+        ...
+
+    def ended(self, now: float) -> None:
+        """One is not needed any more."""
+        ...
+
+    def kept(self, now: float) -> int:
+        """How many are worth keeping open."""
+        ...
+
+
+MakeSizing = Callable[[EngineSettings], Sizing]
+
+
+class KeepAll:
+    """Keeps whatever was opened."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._most = settings.max_connections
+
+    def began(self, now: float) -> None:
+        """Nothing to learn."""
+
+    def ended(self, now: float) -> None:
+        """Nothing to learn."""
+
+    def kept(self, _now: float) -> int:
+        """All there may be."""
+        return self._most
+
+
+class Connections:
+    """The connections to one replica."""
+
+    def __init__(self, settings: EngineSettings, sizing: Sizing) -> None:
+        self._slots = asyncio.Semaphore(settings.max_connections)
+        self._acquire_s = settings.acquire_timeout_s
+        self._sizing = sizing
+        self.busy = 0
+
+    @asynccontextmanager
+    async def use(self, ctx: RequestContext) -> AsyncIterator[None]:
+        """Hold one; ``Overloaded`` when none gets free in time, which is no engine's failure."""
+        self._sizing.began(ctx.clock.now())
+        try:
+            await self._acquire(ctx)
+            self.busy += 1
+            try:
+                yield
+            finally:
+                self.busy -= 1
+                self._slots.release()
+        finally:
+            self._sizing.ended(ctx.clock.now())
+
+    def kept(self, now: float) -> int:
+        """How many stay open."""
+        return self._sizing.kept(now)
+
+    def closes(self, now: float) -> bool:
+        """Whether the one just taken is one too many to be kept."""
+        return self.busy > self._sizing.kept(now)
+
+    async def _acquire(self, ctx: RequestContext) -> None:
+        if not self._slots.locked():
+            await self._slots.acquire()
+            return
+        remaining_s = ctx.deadline.remaining()
+        try:
+            async with asyncio.timeout(min(self._acquire_s, remaining_s)):
+                await self._slots.acquire()
+        except TimeoutError as late:
+            if remaining_s <= self._acquire_s:
+                raise DeadlineExceeded(
+                    "The request's deadline passed before a connection was free."
+                ) from late
+            raise Overloaded("All connections to the engine are in use; try again.") from late

@@ -1,0 +1,135 @@
+"""Connections to a replica: the bound, the wait for one, those that stay open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from forebay.generation.connections import Connections, KeepAll
+from forebay.generation.openai import OpenAIGenerator
+from forebay.generation.pools import open_pools
+from forebay.generation.settings import EngineSettings, PoolSettings
+from forebay.kernel.clock import Deadline, VirtualClock
+from forebay.kernel.context import Principal, RequestContext
+from forebay.kernel.errors import ConfigError, DeadlineExceeded, Overloaded
+from forebay.testing.embedding import WordCounter
+from forebay.testing.engine_server import EngineServer
+from forebay.testing.generation import generation_request
+from forebay.testing.generator_suite import collect
+
+
+class Fixed:
+    """Keeps two."""
+
+    def __init__(self) -> None:
+        self.busy = 0
+
+    def began(self, now: float) -> None:
+        self.busy += 1
+
+    def ended(self, now: float) -> None:
+        self.busy -= 1
+
+    def kept(self, now: float) -> int:
+        return 2
+
+
+def context(left_s: float = 9.0) -> RequestContext:
+    clock = VirtualClock()
+    return RequestContext(
+        request_id="r", principal=Principal(), deadline=Deadline.after(left_s, clock), clock=clock
+    )
+
+
+def connections(sizing: Fixed, acquire_s: float = 0.02) -> Connections:
+    return Connections(EngineSettings(max_connections=3, acquire_timeout_s=acquire_s), sizing)
+
+
+async def test_a_connection_beyond_the_size_is_not_kept() -> None:
+    sizing = Fixed()
+    held = connections(sizing)
+    async with AsyncExitStack() as stack:
+        closes = []
+        for _ in range(3):
+            await stack.enter_async_context(held.use(context()))
+            closes.append(held.closes(0.0))
+        assert closes == [False, False, True]
+        assert (held.busy, sizing.busy) == (3, 3)
+    assert (held.busy, sizing.busy) == (0, 0)
+
+
+async def test_the_wait_for_one_is_bounded_by_its_time_out_and_by_the_deadline() -> None:
+    sizing = Fixed()
+    held = connections(sizing)
+    async with AsyncExitStack() as stack:
+        for _ in range(3):
+            await stack.enter_async_context(held.use(context()))
+        with pytest.raises(Overloaded):
+            async with held.use(context()):
+                pass
+        with pytest.raises(DeadlineExceeded):
+            async with held.use(context(left_s=0.01)):
+                pass
+        assert (held.busy, sizing.busy) == (3, 3)
+    assert (held.busy, sizing.busy) == (0, 0)
+
+
+async def test_who_leaves_the_line_frees_his_place_in_it() -> None:
+    sizing = Fixed()
+    held = connections(sizing, acquire_s=30.0)
+
+    async def wait() -> None:
+        async with held.use(context()):
+            pass
+
+    async with AsyncExitStack() as stack:
+        for _ in range(3):
+            await stack.enter_async_context(held.use(context()))
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(wait())
+            while sizing.busy < 4:
+                await asyncio.sleep(0)
+            waiting.cancel()
+        assert sizing.busy == 3
+    async with held.use(context()):
+        assert held.busy == 1
+
+
+@asynccontextmanager
+async def engines(url: str, settings: EngineSettings) -> AsyncIterator[OpenAIGenerator]:
+    pool = PoolSettings(name="p", base_urls=(url,), model="m")
+    generator = OpenAIGenerator((pool,), settings, WordCounter(), lambda _settings: Fixed())
+    try:
+        yield generator
+    finally:
+        await generator.close()
+
+
+async def test_after_a_pulse_only_the_size_stays_open() -> None:
+    async with EngineServer() as engine, engines(engine.base_url, EngineSettings()) as generator:
+        request = generation_request("?", [])
+        engine.gate.clear()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(8):
+                group.create_task(collect(generator, request))
+            while engine.active < 8:
+                await asyncio.sleep(0)
+            [pool] = generator.pools
+            assert pool.connections(0.0) == {"connections": 8, "connections_kept": 2}
+            engine.gate.set()
+        assert len(engine.connections) == 8
+        connector = generator._session.connector
+        assert connector is not None
+        kept = sum(len(idle) for idle in connector._conns.values())
+        assert kept == 2
+        await collect(generator, request)
+        assert len(engine.connections) == 8, "the next request took one that was kept"
+
+
+def test_a_least_above_the_most_is_refused() -> None:
+    pool = PoolSettings(name="p", base_urls=("http://127.0.0.1:1/v1",), model="m")
+    with pytest.raises(ConfigError, match="min_connections"):
+        open_pools((pool,), EngineSettings(min_connections=9, max_connections=8), KeepAll)
