@@ -11,6 +11,9 @@ from forebay.kernel.clock import SystemClock, WallClock
 from forebay.kernel.errors import (
     ConfigError,
     ContextTooLong,
+    DeadlineExceeded,
+    EngineError,
+    EngineRefused,
     InvalidRequest,
     Overloaded,
     PermissionDenied,
@@ -343,3 +346,29 @@ async def test_long_requests_have_a_lane_of_their_own_into_the_same_engines() ->
             assert (permit.pool, permit.entry.pool) == ("engines", "engines")
         assert not waiter.done()
     assert (await waiter).entry.pool == "engines-long"
+
+
+@pytest.mark.parametrize(
+    ("error", "ejected"),
+    [
+        (EngineRefused("its prompt", status=400), False),
+        (EngineRefused("its wrong key", status=401), True),
+        (DeadlineExceeded("in a hurry"), False),
+        (EngineError("broken"), True),
+    ],
+)
+async def test_only_its_own_failures_take_an_engine_from_everybody(
+    error: Exception, ejected: bool
+) -> None:
+    made = admission()
+    for _ in range(3):
+        with pytest.raises(type(error)):
+            await _fail(made, error)
+    assert (made.desk.gates["short"].health[0].state == "ejected") is ejected
+    _nothing_is_held(made)
+
+
+async def _fail(made: Admission, error: Exception) -> None:
+    async with made.admit(ask()) as permit:
+        permit.began(40)
+        raise error

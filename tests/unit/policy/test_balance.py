@@ -93,6 +93,21 @@ def test_a_hung_replica_is_found_by_silence() -> None:
     assert health.admits(8.3)
 
 
+def test_one_seen_alive_again_does_not_rest_for_what_it_did_while_it_was_dead() -> None:
+    health = ReplicaHealth(EjectionSettings(rest_s=1, max_rest_s=30))
+    now = 0.0
+    health.probed(now, ok=False)
+    for _ in range(6):  # each rest ends with one that tries, in vain
+        while not health.admits(now):
+            now += 1.0
+            health.probed(now, ok=False)
+        health.began(now, now)
+        health.ended(now, now, ok=False)
+    health.probed(now + 1.0, ok=False)
+    health.probed(now + 2.0, ok=True)
+    assert health.state == "fit"
+
+
 def test_probes_eject_and_let_back() -> None:
     health = ReplicaHealth(EjectionSettings(rest_s=1))
     health.probed(0.0, ok=False)

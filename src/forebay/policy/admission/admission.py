@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from forebay.kernel.context import RateState
+from forebay.kernel.errors import DeadlineExceeded, EngineRefused
 from forebay.policy.admission.claims import Claimant
 from forebay.policy.admission.desk import Ask, Desk, Entry, charged
 from forebay.policy.admission.settings import AdmissionSettings
@@ -125,9 +126,9 @@ class Admission:
         try:
             await self._placed(permit, self.desk.enter(permit.entry))
             yield permit
-        except Exception:
+        except Exception as error:
             # A cancellation is no Exception: who leaves says nothing about the engine.
-            failed = permit.entry.prompt_tokens > 0
+            failed = permit.entry.prompt_tokens > 0 and _engines_fault(error)
             raise
         finally:
             self.desk.leave(permit.entry, True if permit.whole else False if failed else None)
@@ -180,3 +181,17 @@ class Admission:
         ticket = permit.entry.ticket
         permit.waited_s += await self._waiters.placed(gate, ticket)
         permit.pool, permit.replica = permit.entry.engines, ticket.replica
+
+
+def _engines_fault(error: Exception) -> bool:
+    """Whether it speaks against the engine: not what was wrong with the request, nor its haste.
+
+    Else whoever asks for what an engine refuses takes it from everybody.
+    """
+    if isinstance(error, EngineRefused):
+        return error.status in _SET_UP_WRONGLY
+    return not isinstance(error, DeadlineExceeded)
+
+
+_SET_UP_WRONGLY = frozenset({401, 403, 404})
+"""What an engine answers whose key, address or model is wrong: the next request fares no better."""

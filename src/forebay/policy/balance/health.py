@@ -3,7 +3,8 @@
 A replica is ejected after ``failures`` in a row, or as soon as a request on it has shown no sign of
 life for ``stalled_s`` (a hung engine fails nothing, it only keeps everybody waiting). It stays out
 for ``rest_s``, twice as long after each relapse, up to ``max_rest_s``; then one request may try it,
-and only its success lets the others back.
+and only its success lets the others back. One that is seen alive again rests no longer
+than ``rest_s`` from when it was last seen dead: where all were dead, everybody waits for it.
 """
 
 from __future__ import annotations
@@ -31,10 +32,20 @@ class EjectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ReplicaHealth:
     """One replica's state; every change is a call with the time."""
 
-    __slots__ = ("_failures", "_rest_s", "_settings", "_until", "_waiting", "ejections", "state")
+    __slots__ = (
+        "_dead_at",
+        "_failures",
+        "_rest_s",
+        "_settings",
+        "_until",
+        "_waiting",
+        "ejections",
+        "state",
+    )
 
     def __init__(self, settings: EjectionSettings) -> None:
         self._settings = settings
+        self._dead_at: float | None = None
         self._failures = 0
         self._rest_s = settings.rest_s
         self._until = 0.0
@@ -82,10 +93,15 @@ class ReplicaHealth:
 
     def probed(self, now: float, *, ok: bool) -> None:
         """An active health check answered, or did not."""
-        if ok and self.state == "ejected" and now >= self._until:
-            self._recover()
-        elif not ok and self.state == "fit":
-            self._eject(now)
+        if not ok:
+            self._dead_at = now
+            if self.state == "fit":
+                self._eject(now)
+        elif self.state == "ejected":
+            if self._dead_at is not None:
+                self._until = min(self._until, self._dead_at + self._settings.rest_s)
+            if now >= self._until:
+                self._recover()
 
     def _look(self, now: float) -> None:
         if self.state == "ejected" or not self._waiting:
@@ -107,5 +123,6 @@ class ReplicaHealth:
 
     def _recover(self) -> None:
         self.state = "fit"
+        self._dead_at = None
         self._rest_s = self._settings.rest_s
         self._failures = 0
