@@ -28,6 +28,11 @@ from forebay.lab.report.numbers import seconds
 from forebay.lab.report.words import Words as Language
 
 T = TypeVar("T")
+VERDICTS = {
+    "healthy": "healthy",
+    "unhealthy": "not healthy",
+    "undecided": "generator too slow",
+}
 
 
 class BenchWords(Words, frozen=True, kw_only=True):
@@ -80,7 +85,7 @@ def ramp(words: tuple[BenchWords, RampWords], load: LoadWords, delivery: Deliver
 
     def done(step: RampStep) -> None:
         if output.interactive:
-            verdict = "healthy" if step.healthy else "not healthy"
+            verdict = VERDICTS[step.verdict]
             output.note(f"{step.rate_per_s:.4g}/s: {step.goodput_share:.2%} good, {verdict}")
 
     with LiveView(output.terminal, options.bench.bounds) as view:
@@ -147,7 +152,7 @@ def _give_ramp(result: RampResult, delivery: Delivery) -> int:
                 (
                     f"{step.rate_per_s:.4g}",
                     f"{step.goodput_share:.2%}",
-                    "healthy" if step.healthy else "not healthy",
+                    VERDICTS[step.verdict],
                     step.runs,
                     seconds(step.ttft_p99_s),
                     seconds(step.total_p50_s),
@@ -158,9 +163,14 @@ def _give_ramp(result: RampResult, delivery: Delivery) -> int:
         )
 
     delivery.give(msgspec.json.encode(result), draw, tell)
-    reasons = sorted({reason for step in result.steps for reason in step.why_not})
-    if reasons:
-        delivery.output.alarm("SOME STEPS ARE NOT VALID: " + "; ".join(reasons) + ".")
+    limited = [step for step in result.steps if step.why_not]
+    if limited:
+        rates = ", ".join(f"{step.rate_per_s:.4g}" for step in limited)
+        delivery.output.alarm(
+            f"SOME STEPS ARE NOT VALID: those at {rates} requests/s. In the last of them "
+            + "; ".join(limited[-1].why_not)
+            + "."
+        )
         return 1
     return 0 if result.knee_per_s else 1
 

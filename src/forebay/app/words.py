@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from typing import Any, Self, TypeVar
 
@@ -30,10 +31,14 @@ def settings_of(
     for pair in pairs or []:
         name, equals, value = pair.partition("=")
         name = name.strip().replace("-", "_")
-        if not equals or name not in known:
+        if not equals:
             raise ConfigError(
                 f"{option} takes name=value, not {pair!r}; names: {', '.join(known)}."
             )
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise ConfigError(f"{option} knows no {name}{hint}; names: {', '.join(known)}.")
         given[name] = value.strip()
     try:
         return msgspec.convert(given, kind, strict=False)

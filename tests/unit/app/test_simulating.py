@@ -33,7 +33,7 @@ def test_settings_are_read_by_name() -> None:
 @pytest.mark.parametrize(
     ("pair", "told"),
     [
-        ("max_num_sequences=1", "names: "),
+        ("max_num_sequences=1", "knows no max_num_sequences .did you mean max_num_seqs.*names: "),
         ("max_num_seqs", "not 'max_num_seqs'"),
         ("max_num_seqs=many", "cannot be read"),
     ],

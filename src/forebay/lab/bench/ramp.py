@@ -184,7 +184,7 @@ class _Stepper:
 def _sentences(
     options: RampOptions, search: KneeSearch, steps: list[RampStep], stopped: bool
 ) -> list[str]:
-    found = [_headline(search, f"{options.goodput_share:.4g}")]
+    found = [_headline(search, f"{options.goodput_share:.4g}", steps)]
     limited = [step for step in steps if not step.generator_valid]
     if limited:
         rate = limited[-1].rate_per_s
@@ -201,10 +201,16 @@ def _sentences(
     return found
 
 
-def _headline(search: KneeSearch, wanted: str) -> str:
+def _headline(search: KneeSearch, wanted: str, steps: list[RampStep]) -> str:
     low, high = search.low, search.high
+    undecided = any(step.rate_per_s == high and step.verdict == "undecided" for step in steps)
     if low is None and high is None:
         return "No step was finished."
+    if low is None and undecided:
+        return (
+            f"Already at {high:.4g} requests/s the generator was too slow: nothing is known of the "
+            "target."
+        )
     if low is None:
         return f"Already {high:.4g} requests/s were not served well (goodput share {wanted})."
     if high is None:
@@ -212,7 +218,8 @@ def _headline(search: KneeSearch, wanted: str) -> str:
             f"The knee is at or above {low:.4g} requests/s, the highest rate tried: raise the "
             "highest rate to find it."
         )
+    end = "were more than the generator could send" if undecided else "were too many"
     return (
         f"The knee is at {low:.4g} requests/s (goodput share {wanted} or more); {high:.4g} "
-        "requests/s were too many."
+        f"requests/s {end}."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -32,6 +33,13 @@ class RampStep(msgspec.Struct, frozen=True):
     statuses: dict[str, int] = {}
     generator_valid: bool = True
     why_not: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Literal["healthy", "unhealthy", "undecided"]:
+        """Undecided where answers were good but the generator, not the target, set the rate."""
+        if not self.healthy:
+            return "unhealthy"
+        return "healthy" if self.generator_valid else "undecided"
 
 
 class RampResult(msgspec.Struct, frozen=True):

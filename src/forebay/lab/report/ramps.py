@@ -63,7 +63,7 @@ def _figures(result: RampResult, steps: list[RampStep], words: Words) -> list[Fi
         {
             "rate_per_s": step.rate_per_s,
             "share": step.goodput_share,
-            "verdict": words("healthy") if step.healthy else words("unhealthy"),
+            "verdict": words(step.verdict),
         }
         for step in steps
     ]
@@ -98,7 +98,7 @@ def _table(steps: list[RampStep], words: Words) -> Table:
         [
             (
                 f"{step.rate_per_s:.4g}",
-                words("healthy") if step.healthy else words("unhealthy"),
+                words(step.verdict),
                 f"{step.runs}",
                 f"{step.meant:,}",
                 f"{step.goodput_share:.2%}",

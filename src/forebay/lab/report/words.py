@@ -118,6 +118,7 @@ _TEXTS: dict[str, tuple[str, str]] = {
     "lowest_bad": ("lowest rate below that", "达不到的最低速率"),
     "healthy": ("healthy", "健康"),
     "unhealthy": ("not healthy", "不健康"),
+    "undecided": ("generator too slow", "压测端不足"),
     "steps": ("Steps", "步骤"),
     "runs": ("runs", "运行次数"),
     "chart_knee": ("Share of good answers by rate", "各速率的有效应答占比"),

@@ -17,7 +17,7 @@ import msgspec
 from forebay.kernel.errors import ConfigError
 from forebay.lab.measure.batch import Finished
 from forebay.lab.measure.recorder import Recorder, RecorderOptions
-from forebay.lab.measure.result import Run, RunResult
+from forebay.lab.measure.result import HTTP_ERROR, Run, RunResult
 from forebay.lab.sim.fleet import Fleet, Job, Pool, PoolConfig, Router
 from forebay.lab.sim.routers import find_router
 from forebay.lab.sim.steps import StepModel
@@ -90,6 +90,7 @@ class VirtualDrive:
     def __init__(self, fleet: FleetMaker, recorder: Recorder) -> None:
         self.fleet = fleet(self._ended)
         self._record = recorder.record
+        self._note = recorder.note
         self._sessions = Sessions()
         self._starts: list[tuple[float, int, PlannedRequest | None]] = []
         self._order = itertools.count()
@@ -170,6 +171,8 @@ class VirtualDrive:
         plan = job.plan
         ended_at = job.ended_at
         self._record(_finished(job))
+        if job.reason and job.status == HTTP_ERROR:
+            self._note(job.status, job.reason)
         if self._think is not None:
             at_s = ended_at + next(self._think)
             if at_s < self._until_s:

@@ -88,6 +88,8 @@ async def test_a_generator_at_its_end_is_told() -> None:
     assert result.knee_per_s <= 100
     assert any("the generator was the bottleneck" in line for line in result.sentences)
     assert not all(step.generator_valid for step in result.steps)
+    assert {step.verdict for step in result.steps} == {"healthy", "undecided"}
+    assert "were more than the generator could send" in result.sentences[0]
 
 
 async def test_nothing_is_healthy() -> None:

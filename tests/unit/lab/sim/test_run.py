@@ -52,6 +52,12 @@ def test_every_request_is_counted() -> None:
     assert 1.0 < figures["tokens_a_step"] < 64.0
 
 
+def test_why_an_engine_cannot_take_a_request_is_told() -> None:
+    result = simulate(workload(Kind(name="long", input_tokens=9000)), pools(), RUN)
+    assert result.total.ok == 0
+    assert "more than max_model_len (8192)" in result.messages["http_error"]
+
+
 def test_a_lone_request_takes_what_its_steps_take() -> None:
     arrivals = ConstantArrivals(rate=0.1, duration_s=50.0)
     result = simulate(workload(arrivals=arrivals), pools(1), RUN)
