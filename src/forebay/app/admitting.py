@@ -135,7 +135,10 @@ def pools_of(settings: Settings) -> list[tuple[PoolRule, tuple[str, ...], GateSe
             if not settings.admission.enabled:
                 how = msgspec.structs.replace(how, long_requests=0)
             rule = _rule(pool.name, pool.max_input_tokens, pool.max_output_tokens, extra)
-            found += [(lane, pool.base_urls, gate) for lane, gate in lanes(rule, how)]
+            most = generation.engine.max_connections
+            found += [
+                (lane, pool.base_urls, _connected(gate, most)) for lane, gate in lanes(rule, how)
+            ]
     elif generation.backend == "llama":
         llama = generation.llama
         slots = LimitSettings(initial=llama.slots, least=llama.slots, most=llama.slots)
@@ -160,6 +163,17 @@ def pools_of(settings: Settings) -> list[tuple[PoolRule, tuple[str, ...], GateSe
                     param="admission.pools",
                 )
     return found
+
+
+def _connected(gate: GateSettings, most: int) -> GateSettings:
+    """The gate lets no more into a replica than there may be connections to it."""
+    limit = gate.limit
+    if limit.most <= most:
+        return gate
+    bounded = msgspec.structs.replace(
+        limit, initial=min(limit.initial, most), least=min(limit.least, most), most=most
+    )
+    return msgspec.structs.replace(gate, limit=bounded)
 
 
 def _gate(name: str, extra: Mapping[str, PoolAdmission], usual: GateSettings) -> GateSettings:

@@ -84,3 +84,14 @@ def test_other_settings_of_a_pool_leave_its_usual_gate() -> None:
     own = {"admission": {"pools": {"extractive": {"gate": {"shed": {"target_s": 0.3}}}}}}
     assert _gate_of(kept) == _gate_of({})
     assert _gate_of(own).shed.target_s == 0.3
+
+
+def test_a_gate_lets_in_no_more_than_there_may_be_connections() -> None:
+    pool = {"name": "p", "base_urls": ["http://127.0.0.1:1/v1"], "model": "m"}
+    config = {
+        "generation": {"backend": "openai", "pools": [pool], "engine": {"max_connections": 6}}
+    }
+    limit = _gate_of(config).limit
+    assert (limit.least, limit.initial, limit.most) == (1, 6, 6)
+    roomy = {"generation": {"backend": "openai", "pools": [pool]}}
+    assert _gate_of(roomy).limit.most == 256
