@@ -14,11 +14,12 @@ from pathlib import Path
 
 import msgspec
 
-from forebay.kernel.errors import StoreError
+from forebay.kernel.errors import ConfigError, StoreError
 from forebay.policy.admission import Admission, AdmissionOverrides, AdmissionSettings
 
 log = logging.getLogger("forebay.admission")
 FILE = "admission.json"
+_UNREAD = (-1, -1)
 
 
 class Overriding:
@@ -30,6 +31,7 @@ class Overriding:
         self._settings = settings
         self._overrides = AdmissionOverrides()
         self._seen: tuple[int, int] | None = None
+        self._failure = ""
 
     @property
     def overrides(self) -> AdmissionOverrides:
@@ -51,13 +53,18 @@ class Overriding:
         state = _state(self._path)
         if state == self._seen:
             return
-        self._seen = state
         try:
             data = self._path.read_bytes() if state is not None else b"{}"
             self._overrides = msgspec.json.decode(data, type=AdmissionOverrides)
-        except (OSError, msgspec.MsgspecError) as error:
-            log.error("%s cannot be read, the quotas stay as they are: %s", FILE, error)
+        except (OSError, msgspec.MsgspecError, ConfigError, RecursionError) as error:
+            # Whatever somebody wrote there must not end the server. Rights that change leave no
+            # trace in the file's state, so one that could not be read is tried again.
+            self._seen = _UNREAD if isinstance(error, OSError) else state
+            if str(error) != self._failure:
+                self._failure = str(error)
+                log.error("%s cannot be read, the quotas stay as they are: %s", FILE, error)
             return
+        self._seen, self._failure = state, ""
         self._admission.replace(self.effective)
 
     async def put(self, overrides: AdmissionOverrides) -> None:
