@@ -67,7 +67,7 @@ fmt: $(DEV_DONE) ## format and sort imports
 	$(BIN)/ruff check --select I --fix .
 	$(BIN)/ruff format .
 
-bench: $(DEV_DONE) ## run the benchmarks of benchmarks/ and print their figures
+bench: $(DEV_DONE) ## run the benchmarks and print their figures (ARGS=--list lists them)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 lock: $(DEV_DONE) ## pin again from pyproject.toml (ARGS=--upgrade for the newest versions)

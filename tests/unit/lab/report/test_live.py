@@ -25,9 +25,16 @@ SNAPSHOT = Snapshot(
 )
 
 
+def console_of(stream: io.StringIO, *, terminal: bool = True) -> Console:
+    """One that draws whatever terminal the tests run in: a dumb one shows no live view."""
+    return Console(
+        file=stream, force_terminal=terminal, width=100, _environ={"TERM": "xterm-256color"}
+    )
+
+
 def shown(*, terminal: bool) -> str:
     stream = io.StringIO()
-    console = Console(file=stream, force_terminal=terminal, width=100)
+    console = console_of(stream, terminal=terminal)
     with LiveView(console) as view:
         view(SNAPSHOT)
         view(SNAPSHOT)
@@ -50,6 +57,6 @@ def test_a_pipe_sees_nothing() -> None:
 
 def test_a_run_that_has_answered_nothing_is_drawn() -> None:
     stream = io.StringIO()
-    with LiveView(Console(file=stream, force_terminal=True, width=100)) as view:
+    with LiveView(console_of(stream)) as view:
         view(Snapshot(elapsed_s=0.0))
     assert "sent 0" in stream.getvalue()

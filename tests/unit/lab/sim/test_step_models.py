@@ -87,11 +87,13 @@ def test_more_work_never_takes_less_time(
 ) -> None:
     base = model.step_seconds(sequences, context, prefill, attended)
     assert base > 0
-    assert model.step_seconds(sequences, context + more, prefill, attended) >= base
-    assert model.step_seconds(sequences, context, prefill + more, attended) >= base
-    assert model.step_seconds(sequences, context, prefill, attended + more) >= base
-    assert base >= model.step_seconds(sequences, context, 0, 0)
-    assert base >= model.step_seconds(0, 0, prefill, attended)
+    # Sums that are equal on paper may differ in the last place.
+    least = base * (1 - 1e-12)
+    assert model.step_seconds(sequences, context + more, prefill, attended) >= least
+    assert model.step_seconds(sequences, context, prefill + more, attended) >= least
+    assert model.step_seconds(sequences, context, prefill, attended + more) >= least
+    assert model.step_seconds(sequences, context, 0, 0) * (1 - 1e-12) <= base
+    assert model.step_seconds(0, 0, prefill, attended) * (1 - 1e-12) <= base
 
 
 @given(rooflines, counts, contexts, st.integers(1, 50))
