@@ -259,10 +259,13 @@ class LexicalIndex:
         removed = frozenset((*changes.removed, *recent.dead))
         added = [i for i in (*recent.added, *changes.added) if i not in removed]
         self._caught_up = False
-        if self._folding is not None:  # what it writes may have been removed since
-            removed |= self._folding.recent.added.keys()
+        fold, self._folding = self._folding, None
+        if fold is not None:
+            # What it has written may have been removed since; what it has not, it must not write.
+            removed |= fold.recent.added.keys()
         if added or removed:
-            base = self._write(self._index, removed, self._documents(feed, kb, added))
+            with self._writing:
+                base = self._write(self._index, removed, self._documents(feed, kb, added))
             self.view = self._view_of(base, Recent())
         elif not self._published:
             self.view = self._view_of(self._base_of(self._index, self._generation), Recent())
@@ -283,29 +286,28 @@ class LexicalIndex:
         removed: Iterable[int],
         added: Iterable[tuple[int, tantivy.Document]],
     ) -> LexicalBase:
-        with self._writing:
-            writer: tantivy.IndexWriter | None
-            writer, self._writer = self._writer, None
-            if writer is None:
-                heap_bytes = self._settings.writer_heap_bytes
-                writer = giving_way(lambda: index.writer(heap_size=heap_bytes, num_threads=1))
-            try:
-                for chunk_id in removed:
-                    writer.delete_documents_by_term("chunk", chunk_id)
-                for chunk_id, document in added:
-                    writer.delete_documents_by_term("chunk", chunk_id)
-                    writer.add_document(document)
-                writer.commit()
-            except BaseException:
-                # A writer that failed (disk full) is not to be trusted again. The error's
-                # traceback keeps this frame: without this line it would keep the folder's lock
-                # with it.
-                writer = None
-                raise
-            if index is self._index:
-                self._writer = writer
-            index.reload()
-            return self._base_of(index, self._generation)
+        """Needs ``_writing``."""
+        writer: tantivy.IndexWriter | None
+        writer, self._writer = self._writer, None
+        if writer is None:
+            heap_bytes = self._settings.writer_heap_bytes
+            writer = giving_way(lambda: index.writer(heap_size=heap_bytes, num_threads=1))
+        try:
+            for chunk_id in removed:
+                writer.delete_documents_by_term("chunk", chunk_id)
+            for chunk_id, document in added:
+                writer.delete_documents_by_term("chunk", chunk_id)
+                writer.add_document(document)
+            writer.commit()
+        except BaseException:
+            # A writer that failed (disk full) is not to be trusted again. The error's traceback
+            # keeps this frame: without this line it would keep the folder's lock with it.
+            writer = None
+            raise
+        if index is self._index:
+            self._writer = writer
+        index.reload()
+        return self._base_of(index, self._generation)
 
     def _entry(self, row: ChunkRow) -> Entry:
         terms = self._analyzer.document(f"{row.context}\n{row.text}")
@@ -339,12 +341,16 @@ class LexicalIndex:
     def write(self, fold: Fold) -> LexicalBase:
         """Put ``fold`` into the files; changes may be applied meanwhile."""
         documents = ((i, entry.document) for i, entry in fold.recent.added.items())
-        return self._write(fold.index, fold.recent.dead, documents)
+        with self._writing:
+            # Who wrote everything meanwhile wrote this, too, or has seen it removed.
+            if self._folding is not fold:
+                return fold.base
+            return self._write(fold.index, fold.recent.dead, documents)
 
     def end_fold(self, fold: Fold, base: LexicalBase) -> None:
         """Publish the files as ``base`` shows them, unless they were written again meanwhile."""
-        self._folding = None
-        if not self._caught_up or fold.index is not self._index or fold.base is not self.view.base:
+        stands, self._folding = self._folding is fold, None
+        if not stands or not self._caught_up or fold.base is not self.view.base:
             return
         view = self._view_of(base, self.view.recent.after(fold.recent))
         view.inherit(self.view)

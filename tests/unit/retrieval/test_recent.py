@@ -162,6 +162,34 @@ def test_a_failed_fold_loses_nothing(tmp_path: Path) -> None:
     setup.writer.close()
 
 
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_a_fold_that_comes_after_a_write_of_everything_brings_nothing_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rebuilt: bool
+) -> None:
+    monkeypatch.setattr(lexical, "_CHANGE_CHUNKS_MAX", 4)
+    setup = Setup(tmp_path)
+    setup.add(5)
+    setup.writer.apply(setup.record, "kb")
+    new = setup.add(3)
+    setup.writer.apply(setup.record, "kb")
+    fold = setup.writer.begin_fold()
+    assert fold is not None
+    setup.record.remove(*new)
+    setup.add(6)
+    if rebuilt:
+        setup.writer.start_over()
+    setup.writer.apply(setup.record, "kb")
+    setup.writer.end_fold(fold, setup.writer.write(fold))
+    setup.check(setup.writer)
+    setup.add(1)
+    setup.writer.apply(setup.record, "kb")
+    setup.fold()
+    setup.check(setup.writer)
+    setup.reader.reload(setup.record, "kb")
+    setup.check(setup.reader)
+    setup.writer.close()
+
+
 def test_a_small_change_is_searchable_without_a_write_to_the_files(tmp_path: Path) -> None:
     record = MemoryIndexFeed()
     record.add("alpha")
