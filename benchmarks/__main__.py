@@ -46,6 +46,7 @@ BENCHMARKS = (
     Benchmark("ingest", "benchmarks/ingest/vectors.py --data {data}"),
     Benchmark("serving", "benchmarks/serving/lag.py --data {data}"),
     Benchmark("avalanche", "benchmarks/avalanche/run.py"),
+    Benchmark("admission", "benchmarks/admission/quota.py"),
     Benchmark("bench", "benchmarks/bench/generator.py"),
     Benchmark("simulator", "benchmarks/simulator/serve.py"),
     Benchmark("simulator", "benchmarks/simulator/speed.py --data {data}"),

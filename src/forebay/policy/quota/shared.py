@@ -26,8 +26,8 @@ FAILURES = 2
 PROBE_S = 0.25
 CONNECT_S = 1.0
 FAREWELL_CALLS = 64
-GATHER_S = 0.005
-"""How long what goes back waits for more of it."""
+GATHER_S = 0.02
+"""How long what goes back waits for a call to go with; no longer than a level is believed."""
 
 
 class SharingSettings(msgspec.Struct, frozen=True):
