@@ -271,13 +271,18 @@ class PoolGate:
     def signals(self, replica: int, *, waiting: int | None, kv_use: float | None) -> None:
         """What the engine exposes: requests waiting inside it, share of KV memory in use.
 
-        An engine that queues inside, where nothing is fair, or is about to run out of memory and
-        to throw work away, gets nothing more until it says otherwise.
+        An engine that is about to run out of memory and to throw work away gets nothing more until
+        it says otherwise. One that queues inside, where nothing is fair, gets less by what waits
+        there, down to half. What waits at one look only came during one step of the engine, or
+        during one long prompt: that is no queue.
         """
         load = self.loads[replica]
         load.kv_use = kv_use
-        queues = waiting is not None and waiting > max(2, load.requests // 10)
-        load.full = queues or (kv_use is not None and kv_use > KV_FULL)
+        load.full = kv_use is not None and kv_use > KV_FULL
+        queued = min(load.waiting, waiting or 0)
+        queues = queued > max(2, load.requests // 10)
+        load.most = load.requests - min(queued, load.requests // 2) if queues else math.inf
+        load.waiting = waiting or 0
 
     # What the caller must carry out.
 
@@ -368,7 +373,7 @@ class PoolGate:
         return [
             at
             for at, load in enumerate(self.loads)
-            if load.requests < limit
+            if load.requests < min(limit, load.most)
             and not load.full
             and (not most or not load.requests or load.cost + ticket.cost <= most)
             and self.health[at].admits(now)

@@ -181,10 +181,30 @@ def test_tokens_bound_a_replica_but_never_shut_it() -> None:
 @pytest.mark.parametrize(("waiting", "kv_use"), [(5, 0.5), (0, 0.95), (None, 0.95)])
 def test_an_engine_that_is_full_gets_nothing_more(waiting: int | None, kv_use: float) -> None:
     made = plant(replicas=2)
-    made.gate.signals(0, waiting=waiting, kv_use=kv_use)
+    for _ in range(2):
+        made.gate.signals(0, waiting=waiting, kv_use=kv_use)
     assert [made.ask().replica for _ in range(3)] == [1, 1, 1]
     made.gate.signals(0, waiting=0, kv_use=0.5)
     assert made.ask().replica == 0
+
+
+def test_an_engine_that_queues_inside_gets_less_and_is_never_drained() -> None:
+    gate = PoolGate(GateSettings(limit=LimitSettings(initial=40)), ["a"])
+    made = Plant(gate, VirtualClock())
+    for _ in range(20):
+        made.ask()
+    gate.signals(0, waiting=12, kv_use=0.1)
+    # What arrives during one step of an engine waits for it; only what stays is a queue.
+    assert made.ask().state == "sent"
+    gate.signals(0, waiting=4, kv_use=0.1)
+    assert gate.loads[0].most == 17
+    assert made.ask().state == "waiting"
+    gate.signals(0, waiting=100, kv_use=0.1)
+    gate.signals(0, waiting=100, kv_use=0.1)
+    assert gate.loads[0].most == 11
+    gate.signals(0, waiting=None, kv_use=None)
+    gate.tick(made.clock.now())
+    assert len(gate.sent()) == 1
 
 
 def test_a_pool_of_long_answers_learns_while_they_are_written() -> None:

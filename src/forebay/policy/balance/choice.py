@@ -9,6 +9,7 @@ hashing with bounded loads, Mirrokni 2018).
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 
 KV_FULL = 0.9
@@ -18,7 +19,7 @@ KV_FULL = 0.9
 class ReplicaLoad:
     """What is under way on one replica."""
 
-    __slots__ = ("cost", "full", "kv_use", "name", "requests", "weight")
+    __slots__ = ("cost", "full", "kv_use", "most", "name", "requests", "waiting", "weight")
 
     def __init__(self, name: str, weight: float = 1.0) -> None:
         self.name = name
@@ -27,6 +28,8 @@ class ReplicaLoad:
         self.cost = 0.0
         self.kv_use: float | None = None
         self.full = False
+        self.waiting = 0  # inside the engine, at the last look
+        self.most = math.inf  # requests that may be there until the next look
 
     def took(self, cost: float) -> None:
         """A request of this cost went there."""
