@@ -211,16 +211,15 @@ def _give(proof: Proof, words: ProveWords, delivery: Delivery) -> int:
         output.line(verdict(proof.summary, language))
         output.line(f"{language('cpu_share')}: {_shares(proof.sides, language)}")
 
+    delivery.give(msgspec.json.encode(proof), draw, tell)
+    if not proof.valid:
+        delivery.output.alarm("THIS RESULT IS NOT VALID: " + "; ".join(proof.why_not) + ".")
     if words.svg is not None:
         try:
             words.svg.write_text(svg(chart(proof, language)), encoding="utf-8")
         except OSError as error:
-            raise ConfigError(f"{error.filename} cannot be written: {error.strerror}.") from error
-    delivery.give(msgspec.json.encode(proof), draw, tell)
-    if words.svg is not None and not delivery.output.as_json:
+            raise Unavailable(f"{words.svg} cannot be written: {error.strerror}.") from error
         delivery.output.note(f"written: {words.svg}")
-    if not proof.valid:
-        delivery.output.alarm("THIS RESULT IS NOT VALID: " + "; ".join(proof.why_not) + ".")
     return 0 if proof.valid else 1
 
 
