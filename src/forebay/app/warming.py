@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Set
 from contextlib import asynccontextmanager
 
 from forebay.generation.openai import OpenAIGenerator
@@ -30,6 +30,8 @@ LEAST_S = 10.0
 class Warmer:
     """Keeps engines warm; ``busy`` says whether a pool has work of its own.
 
+    ``resting`` names the replicas, by pool and number, that admission leaves alone: they are told
+    by readiness and in the log, since nothing else tells an operator which engine to look at.
     The time a first answer may take is ``warm_timeout_s``; without waiting before ready, ten
     seconds.
     """
@@ -40,9 +42,12 @@ class Warmer:
         busy: Callable[[str], bool],
         settings: EngineSettings,
         clock: Clock,
+        resting: Callable[[], Set[tuple[str, int]]] = frozenset,
     ) -> None:
         self._generator = generator
         self._busy = busy
+        self._resting = resting
+        self._told: Set[tuple[str, int]] = frozenset()
         self._settings = settings
         self._clock = clock
         self._cold: dict[tuple[str, int], float] = {}
@@ -56,11 +61,17 @@ class Warmer:
         return () if self._done.is_set() else ("warming the engines",)
 
     def shortcomings(self) -> tuple[str, ...]:
-        """Engines that did not answer their first request, in sentences."""
-        return tuple(
+        """Engines that did not answer their first request or are left alone, in sentences."""
+        cold = tuple(
             f"replica {number + 1} of pool {pool} did not answer when it was warmed"
             for pool, number in self._cold
         )
+        resting = tuple(
+            f"replica {number + 1} of pool {pool} fails or hangs and is left alone"
+            for pool, number in sorted(self._resting())
+            if (pool, number) not in self._cold
+        )
+        return cold + resting
 
     async def done(self) -> None:
         """Wait until every engine was warmed once, or had its time."""
@@ -77,7 +88,23 @@ class Warmer:
 
     async def look(self) -> None:
         """Warm again what was idle for long, or did not answer the last time."""
+        self._tell()
         await self._all(self._due)
+
+    def _tell(self) -> None:
+        """Log which engines are left alone now and which no longer."""
+        resting = frozenset(self._resting())
+        for pool in self._generator.pools:
+            name = pool.settings.name
+            for number, replica in enumerate(pool.replicas):
+                before, now = (name, number) in self._told, (name, number) in resting
+                if now and not before:
+                    log.warning(
+                        "engine %s of pool %s fails or hangs: left alone", replica.url, name
+                    )
+                elif before and not now:
+                    log.warning("engine %s of pool %s is used again", replica.url, name)
+        self._told = resting
 
     def _due(self, pool: Pool, number: int, replica: Replica) -> bool:
         now, name = self._clock.now(), pool.settings.name
@@ -132,7 +159,18 @@ async def open_warming(
         lanes = [gates[name] for name in (pool, pool + LONG) if name in gates]
         return any(gate.queue or any(load.requests for load in gate.loads) for gate in lanes)
 
-    warmer = Warmer(generator, busy, settings, clock)
+    def resting() -> frozenset[tuple[str, int]]:
+        return frozenset(
+            (name, number)
+            for pool in generator.pools
+            for name in (pool.settings.name,)
+            for lane in (name, name + LONG)
+            if lane in gates
+            for number, health in enumerate(gates[lane].health)
+            if health.state != "fit"
+        )
+
+    warmer = Warmer(generator, busy, settings, clock, resting)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(warmer.run())
         try:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from forebay.app.warming import AGAIN_S, Warmer
 from forebay.generation.openai import OpenAIGenerator
 from forebay.generation.settings import EngineSettings, PoolSettings
@@ -32,7 +34,8 @@ class Warmed:
         self.generator = generator
         self.clock = VirtualClock(1000.0)
         self.busy = Busy()
-        self.warmer = Warmer(generator, self.busy, settings, self.clock)
+        self.resting: frozenset[tuple[str, int]] = frozenset()
+        self.warmer = Warmer(generator, self.busy, settings, self.clock, lambda: self.resting)
 
 
 @asynccontextmanager
@@ -136,3 +139,18 @@ async def test_both_can_be_switched_off() -> None:
         held.clock.advance(1e6)
         await held.warmer.look()
         assert engine.requests == []
+
+
+async def test_an_engine_that_is_left_alone_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    async with EngineServer() as first, warmed(first.base_url) as held:
+        held.resting = frozenset({("p", 0)})
+        sentence = "replica 1 of pool p fails or hangs and is left alone"
+        assert held.warmer.shortcomings() == (sentence,)
+        await held.warmer.look()
+        await held.warmer.look()
+        held.resting = frozenset()
+        await held.warmer.look()
+        assert held.warmer.shortcomings() == ()
+        told = [record.getMessage() for record in caplog.records]
+        where = f"engine {first.base_url}/chat/completions of pool p"
+        assert told == [f"{where} fails or hangs: left alone", f"{where} is used again"]
