@@ -92,7 +92,8 @@ async def resolve(address: Address, verify_tls: bool, within_s: float = 10.0) ->
             found = await loop.getaddrinfo(
                 address.host, address.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
             )
-    except (OSError, TimeoutError) as error:
+    except (OSError, TimeoutError, UnicodeError) as error:
+        # UnicodeError: parts of the name are empty, too long or of letters that no name has.
         raise Unavailable(
             f"the name {address.host} is not known here; check the target's URL"
         ) from error

@@ -23,6 +23,8 @@ GO_ON = ""
 NEVER = -1.0
 MAX_BODY_BYTES = 64 * 1024 * 1024
 _MAX_MESSAGE = 300
+_MAX_TOKENS = 1_000_000_000
+"""No answer has so many: a larger count is a slip of the target and would spoil every sum."""
 
 _CONTENT = b'"content":"'
 _ANY_CONTENT = re.compile(
@@ -250,4 +252,4 @@ def _message(body: dict[str, Any]) -> str:
 
 
 def _count(value: object, otherwise: int) -> int:
-    return value if isinstance(value, int) and value >= 0 else otherwise
+    return value if isinstance(value, int) and 0 <= value <= _MAX_TOKENS else otherwise

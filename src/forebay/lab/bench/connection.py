@@ -98,7 +98,8 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserCallbackError:
             # Ours, not the target's: the loop reports it and closes the connection.
             raise
-        except httptools.HttpParserError:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            # Nobody asked for another protocol either.
             self._fail(MALFORMED)
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -72,6 +73,8 @@ def check_ramp(options: RampOptions) -> None:
         raise ConfigError("resolution lies between 0 and 1, confidence between 0.5 and 1")
     if options.step_s <= options.bench.warmup_s or options.settle_s < 0:
         raise ConfigError("a step lasts longer than its warm-up, and no pause is negative")
+    if not math.isfinite(options.step_s + options.settle_s + options.max_per_s):
+        raise ConfigError("steps, pauses and the highest rate of a ramp are finite numbers")
     _at_rate(options.bench.workload, options.start_per_s, options.step_s)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from forebay.kernel.errors import ConfigError, Unavailable
@@ -43,9 +45,10 @@ def test_a_password_is_not_repeated() -> None:
     assert "hunter2" not in caught.value.message
 
 
-async def test_a_host_nobody_knows() -> None:
-    with pytest.raises(Unavailable, match=r"nowhere\.invalid is not known"):
-        await resolve(parse_base_url("http://nowhere.invalid"), verify_tls=True)
+@pytest.mark.parametrize("host", ["nowhere.invalid", "a..invalid", "a" * 70 + ".invalid"])
+async def test_a_host_nobody_knows(host: str) -> None:
+    with pytest.raises(Unavailable, match=rf"{re.escape(host)} is not known"):
+        await resolve(parse_base_url(f"http://{host}"), verify_tls=True)
 
 
 async def test_numbers_need_no_look_up() -> None:

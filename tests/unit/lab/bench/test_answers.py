@@ -79,6 +79,14 @@ def test_usage_and_forebays_words_in_a_chunk_with_content() -> None:
     assert (facts.rung, facts.cache) == ("bm25", "embedding=hit, answer=off")
 
 
+@pytest.mark.parametrize("slip", ["-5", "1e9", "null", "18446744073709551615", "9" * 30])
+def test_counts_that_no_answer_has_are_passed_over(slip: str) -> None:
+    said = f'data: {{"choices":[],"usage":{{"prompt_tokens":{slip},"completion_tokens":4}}}}\n\n'
+    status, facts = read(event("a"), said.encode(), b"data: [DONE]\n\n")
+    assert status == OK
+    assert (facts.input_tokens, facts.output_tokens) == (-1, 4)
+
+
 def test_done_or_a_finish_reason_ends_an_answer_and_nothing_else() -> None:
     assert read(event("a"), b"data: [DONE]\n\n")[0] == OK
     assert read(event("a"), event(finish="length"))[0] == OK

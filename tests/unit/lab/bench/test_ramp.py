@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from typing import Any
 
@@ -136,6 +137,9 @@ async def test_steps_are_bounded() -> None:
         {"confidence": 1.0},
         {"step_s": 0.0},
         {"settle_s": -1.0},
+        {"settle_s": math.inf},
+        {"step_s": math.inf},
+        {"max_per_s": math.inf},
     ],
 )
 async def test_ramps_that_cannot_be_run(more: dict[str, Any]) -> None:

@@ -185,6 +185,11 @@ REFUSAL = b'{"error": {"message": "too many"}}'
         (sent(HEAD + b"zz\r\n"), MALFORMED, None),
         (ready(b"data: nonsense\n\n"), MALFORMED, None),
         (
+            sent(b"HTTP/1.1 101 Hm\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\nhello"),
+            MALFORMED,
+            None,
+        ),
+        (
             sent(b"HTTP/1.1 429 No\r\nretry-after: 1\r\ncontent-length: 34\r\n\r\n" + REFUSAL),
             REFUSED,
             "429",
