@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ import msgspec
 from forebay.kernel.errors import ConfigError
 from forebay.lab.sim.serving.faults import Command, Refuse, read_fault
 from forebay.lab.sim.serving.replica import Replica
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 class Ports:
@@ -73,8 +76,8 @@ class FaultCommands:
         if unknown:
             raise ConfigError(f"there is no {unknown[0]} here; give kind, replica, both or none.")
         number = query.get("replica")
-        if number is not None and not number.isdecimal():
-            raise ConfigError(f"replica must be a number, not {number}.", param="replica")
+        if number is not None and not _NUMBER.fullmatch(number):
+            raise ConfigError(f"replica must be a number, not {number[:20]}.", param="replica")
         for replica in self._chosen(None if number is None else int(number), port):
             replica.clear_faults(query.get("kind"))
 

@@ -73,6 +73,11 @@ async def test_latency_is_added(running: Running) -> None:
     assert loop.time() - began >= 0.15
 
 
+async def test_a_replica_that_is_none_is_told(running: Running) -> None:
+    for number in ("x", "9", "-1", "%C2%B2", "9" * 5000):
+        assert await clear(running.client, f"?replica={number}") == 400
+
+
 async def test_a_stalled_replica_hangs_until_it_is_cleared(running: Running) -> None:
     client = running.client
     await put(client, kind="stall")
