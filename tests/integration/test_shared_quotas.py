@@ -103,9 +103,11 @@ def check(run: Run, spare_s: float) -> None:
     assert used <= 1.2 * limit, f"{used / limit:.2f}"
     assert used >= 0.6 * limit, f"{used / limit:.2f}: the share was hardly used"
     for one in run.seen:
-        assert [alone for _, alone in one["alone"]] == [False, True, False]
-        lost_at, found_at = one["alone"][1][0], one["alone"][2][0]
-        assert lost_at - run.frozen_at <= 1.0
+        # A machine that is busy otherwise may lose the keeper before, too.
+        before = [alone for at, alone in one["alone"] if at <= run.frozen_at + 1.0]
+        within = [alone for at, alone in one["alone"] if run.frozen_at + 1.0 < at < run.thawed_at]
+        found_at = next(at for at, alone in one["alone"] if at >= run.thawed_at and not alone)
+        assert before[-1] and not within, one["alone"]
         assert found_at - run.thawed_at <= 5.0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -164,6 +165,34 @@ async def test_a_slow_keeper_is_done_without_and_a_broken_one_too() -> None:
             for _ in range(5):
                 await shared.obtain([CLAIM], 1)
             assert shared.alone
+
+
+async def test_calls_that_time_out_late_are_this_process_being_slow() -> None:
+    keeper = Keeper()
+    async with sharing(keeper, SharingSettings(timeout_s=0.02, max_calls=1)) as shared:
+        keeper.running.clear()
+        for _ in range(3):
+            asked = asyncio.ensure_future(shared.obtain([CLAIM], 1))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            time.sleep(0.05)
+            await asked
+        assert not shared.alone
+        async with asyncio.timeout(5):
+            while not shared.statistics()["alone"]:
+                await shared.obtain([CLAIM], 1)
+
+
+async def test_a_keeper_lost_again_and_again_is_looked_for_less_often() -> None:
+    keeper = Keeper()
+    async with sharing(keeper, SharingSettings(timeout_s=0.02)) as shared:
+        for seconds in (0.25, 0.5, 1.0):
+            keeper.broken = True
+            while not shared.alone:
+                await shared.obtain([CLAIM], 1)
+            assert shared._probe_s == seconds
+            keeper.broken = False
+            await shared._probe()
 
 
 async def test_a_keeper_that_is_gone_at_the_start_is_found_later() -> None:

@@ -23,7 +23,15 @@ from forebay.policy.quota.ledger import Claim, Refusal, Reservation
 BATCH = 32
 MAX_WAITING = 1024
 FAILURES = 2
+"""Failed calls in a row after which nobody waits any more."""
+LATE_FAILURES = 8
+"""The same for calls whose time-out came late: then this process was slow, if nobody else."""
+LATE = 1.5
+"""Times the time-out after which it came late."""
 PROBE_S = 0.25
+MAX_PROBE_S = 2.0
+RELAPSE_S = 5.0
+"""An authority lost again so soon is looked for half as often."""
 CONNECT_S = 1.0
 FAREWELL_CALLS = 64
 GATHER_S = 0.02
@@ -71,8 +79,10 @@ class SharedQuotas:
         self._settings = settings
         self._timeout_s = settings.timeout_s
         self._process = process
-        self._failures = 0
+        self._failures = self._late_failures = 0
         self._calls = 0
+        self._probe_s = PROBE_S
+        self._found_at = clock.now() - RELAPSE_S
         self._waiting: deque[_Waiting] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._gathering: asyncio.TimerHandle | None = None
@@ -182,19 +192,27 @@ class SharedQuotas:
                     one.wake()
 
     async def _exchange(self, sent: Sent) -> None:
+        began_at = self._clock.now()
         try:
             reply = await self._call(sent.call, self._timeout_s)
         except (TimeoutError, Unavailable) as error:
-            self.ledger.failed(sent, self._clock.now())
-            self._failures += 1
-            if self._failures >= FAILURES:
-                self._lose(error)
+            now = self._clock.now()
+            self.ledger.failed(sent, now)
+            self._count_failure(error, now - began_at)
         except BaseException:
             self.ledger.failed(sent, self._clock.now())
             raise
         else:
             self.ledger.done(sent, reply, self._clock.now())
-            self._failures = 0
+            self._failures = self._late_failures = 0
+
+    def _count_failure(self, error: Exception, took_s: float) -> None:
+        if isinstance(error, TimeoutError) and took_s > LATE * self._timeout_s:
+            self._late_failures += 1
+        else:
+            self._failures += 1
+        if self._failures >= FAILURES or self._late_failures >= LATE_FAILURES:
+            self._lose(error)
 
     async def _call(self, call: QuotaCall, within_s: float) -> QuotaReply:
         self._calls += 1
@@ -205,6 +223,8 @@ class SharedQuotas:
         if self.alone:
             return
         self.alone = True
+        relapsed = self._clock.now() - self._found_at < RELAPSE_S
+        self._probe_s = min(2 * self._probe_s, MAX_PROBE_S) if relapsed else PROBE_S
         while self._waiting:
             waiting = self._waiting.popleft()
             self.ledger.unsent(waiting.asked)
@@ -216,7 +236,8 @@ class SharedQuotas:
         """Be counted, return what nobody used, notice an authority that is lost or back."""
         while True:
             beat_s = min(1.0, self.ledger.lease_s)
-            await asyncio.sleep(PROBE_S if self.alone or self._failures else beat_s)
+            wait_s = self._probe_s if self.alone else PROBE_S if self._failures else beat_s
+            await asyncio.sleep(wait_s)
             if self.alone:
                 await self._probe()
             else:
@@ -230,12 +251,11 @@ class SharedQuotas:
             await asyncio.gather(*opening)
             reply = await self._call(hello, self._timeout_s)
         except (TimeoutError, Unavailable) as error:
-            self._failures = FAILURES
             self._lose(error)
             return
         self.ledger.count(reply.processes, self._clock.now())
-        self._failures = 0
+        self._failures = self._late_failures = 0
         if self.alone:
-            self.alone = False
+            self.alone, self._found_at = False, self._clock.now()
             if self.told is not None:
                 self.told(None)
