@@ -20,6 +20,7 @@ from forebay.policy.admission import Admission, Desk, PoolAdmission, PoolRule, l
 from forebay.policy.admission.lanes import LONG
 from forebay.policy.balance import EjectionSettings
 from forebay.policy.gate import GateSettings, PoolGate
+from forebay.policy.hedge import Hedger
 from forebay.policy.limit import LimitSettings
 from forebay.policy.open_gate import OpenGate
 from forebay.policy.quota import SharedQuotas
@@ -66,7 +67,7 @@ async def open_admission(
     desk = Desk(settings.admission, tuple(rules.values()), gates, clock, WallClock(), ledger)
     async with asyncio.TaskGroup() as group:
         hook = ScaleOutHook(settings.admission.scale_out, clock)
-        admission = Admission(desk, hook.told, shared)
+        admission = Admission(desk, hook.told, shared, _hedgers(settings, gates))
         quotas = Overriding(folder, admission, settings.admission)
         quotas.look()
         tasks = [
@@ -80,6 +81,16 @@ async def open_admission(
         finally:
             for task in tasks:
                 task.cancel()
+
+
+def _hedgers(settings: Settings, gates: Mapping[str, PoolGate]) -> dict[str, Hedger]:
+    """Second attempts where they are wanted and there is a second replica."""
+    found = {}
+    for name, gate in gates.items():
+        how = settings.admission.pools.get(name.removesuffix(LONG))
+        if how is not None and how.hedge.enabled and len(gate.loads) > 1:
+            found[name] = Hedger(gate, how.hedge)
+    return found
 
 
 async def _every(seconds: float, look: Callable[[], None]) -> None:

@@ -17,6 +17,7 @@ import aiohttp
 
 from forebay.generation.completion import CompletionReader, completion_body
 from forebay.generation.connections import KeepAll, MakeSizing
+from forebay.generation.hedging import hedged
 from forebay.generation.pools import Pool, Replica, open_pools, pool_for
 from forebay.generation.settings import EngineSettings, PoolSettings
 from forebay.kernel.context import RequestContext
@@ -146,14 +147,15 @@ class OpenAIGenerator:
         for replica in _replicas(ctx, pool):
             if ctx.deadline.expired():
                 raise DeadlineExceeded("The request's deadline passed before an engine answered.")
-            replica.outstanding += 1
+
+            def another(number: int) -> AsyncGenerator[TextDelta | Finished, None]:
+                return self._connected(ctx, pool, pool.replicas[number], request)
+
+            hedging = ctx.placement.hedging if ctx.placement is not None else None
+            first = self._connected(ctx, pool, replica, request)
             try:
-                async with (
-                    replica.connections.use(ctx),
-                    aclosing(self._attempt(ctx, pool, replica, request)) as events,
-                ):
+                async with aclosing(hedged(hedging, first, another)) as events:
                     async for event in events:
-                        replica.succeeded(ctx.clock.now())
                         if ctx.placement is not None:
                             ctx.placement.token()
                         yield event
@@ -168,9 +170,23 @@ class OpenAIGenerator:
                     failure.message,
                     passed_over.__cause__ or "it answered so",
                 )
-            finally:
-                replica.outstanding -= 1
         raise failure
+
+    async def _connected(
+        self, ctx: RequestContext, pool: Pool, replica: Replica, request: GenerationRequest
+    ) -> AsyncGenerator[TextDelta | Finished, None]:
+        """An attempt with a connection, noted at its replica."""
+        replica.outstanding += 1
+        try:
+            async with (
+                replica.connections.use(ctx),
+                aclosing(self._attempt(ctx, pool, replica, request)) as events,
+            ):
+                async for event in events:
+                    replica.succeeded(ctx.clock.now())
+                    yield event
+        finally:
+            replica.outstanding -= 1
 
     async def _attempt(
         self, ctx: RequestContext, pool: Pool, replica: Replica, request: GenerationRequest

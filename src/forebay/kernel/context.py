@@ -27,11 +27,36 @@ class Plan(msgspec.Struct, frozen=True):
     weight: float = 1.0
 
 
+HedgeOutcome = Literal["won", "lost", "failed", "alone"]
+"""Of a second replica: it was first, it was not, it failed, or it goes on as the first failed."""
+
+
+class Hedging(Protocol):
+    """Whether a late request may ask a second replica, and what came of it."""
+
+    def after_s(self) -> float | None:
+        """Seconds after which a first token is late; None: not known."""
+        ...
+
+    def begin(self) -> int | None:
+        """The second replica by its number; None: nobody may be asked."""
+        ...
+
+    def ended(self, second: int, outcome: HedgeOutcome) -> None:
+        """One of the two goes on."""
+        ...
+
+
 class Placement(Protocol):
     """Where admission put a request: a replica of a pool, by its number there."""
 
     pool: str
     replica: int
+
+    @property
+    def hedging(self) -> Hedging | None:
+        """How a second replica may be asked; None: not at all."""
+        ...
 
     @property
     def max_output_tokens(self) -> int:

@@ -202,6 +202,9 @@ _POOL_FIGURES = {
 }
 
 
+_HEDGES = "hedges_"
+
+
 class _Pools(Collector):
     def __init__(self, statistics: Callable[[], Mapping[str, Mapping[str, float]]]) -> None:
         self._statistics = statistics
@@ -211,11 +214,17 @@ class _Pools(Collector):
             figure: GaugeMetricFamily(name, text, labels=["pool"])
             for figure, (name, text) in _POOL_FIGURES.items()
         }
+        hedges = CounterMetricFamily(
+            "forebay_pool_hedges", "Second replicas asked, by outcome.", labels=["pool", "outcome"]
+        )
         for pool, figures in self._statistics().items():
             for figure, family in families.items():
                 if figure in figures:
                     family.add_metric([pool], figures[figure])
-        return families.values()
+            for figure, count in figures.items():
+                if figure.startswith(_HEDGES):
+                    hedges.add_metric([pool, figure.removeprefix(_HEDGES)], count)
+        return (*families.values(), hedges)
 
 
 _QUOTA_DECISIONS = {"lease": "decided_on_lease", "keeper": "asked", "alone": "decided_alone"}

@@ -8,7 +8,7 @@ import random
 import msgspec
 import pytest
 
-from forebay.app.admitting import pools_of
+from forebay.app.admitting import _hedgers, pools_of
 from forebay.app.settings import Settings
 from forebay.policy.bulkhead import RETRIEVAL_GATE
 from forebay.policy.gate import GateSettings, PoolGate, Ticket
@@ -95,3 +95,28 @@ def test_a_gate_lets_in_no_more_than_there_may_be_connections() -> None:
     assert (limit.least, limit.initial, limit.most) == (1, 6, 6)
     roomy = {"generation": {"backend": "openai", "pools": [pool]}}
     assert _gate_of(roomy).limit.most == 256
+
+
+def test_hedging_is_for_pools_that_want_it_and_have_two_replicas() -> None:
+    urls = ["http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"]
+    wide = {"model": "m", "base_urls": urls}
+    config = {
+        "generation": {
+            "backend": "openai",
+            "pools": [
+                {"name": "two", **wide},
+                {"name": "one", **wide, "base_urls": urls[:1]},
+                {"name": "not", **wide},
+            ],
+        },
+        "admission": {
+            "pools": {
+                "two": {"hedge": {"enabled": True}},
+                "one": {"hedge": {"enabled": True}},
+                "not": {"hedge": {}},
+            }
+        },
+    }
+    settings = msgspec.convert(config, Settings)
+    gates = {rule.name: PoolGate(gate, names) for rule, names, gate in pools_of(settings)}
+    assert {name.removesuffix("-long") for name in _hedgers(settings, gates)} == {"two"}

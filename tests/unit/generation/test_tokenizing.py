@@ -30,6 +30,7 @@ class Placed:
     pool = "p"
     replica = 0
     max_output_tokens = 16
+    hedging = None
 
     def token(self) -> None: ...
 

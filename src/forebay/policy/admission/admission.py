@@ -5,16 +5,18 @@ Whatever happens to a request inside the ``admit`` block, leaving it gives every
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from forebay.kernel.context import RateState
+from forebay.kernel.clock import Clock
+from forebay.kernel.context import HedgeOutcome, Hedging, RateState
 from forebay.kernel.errors import DeadlineExceeded, EngineRefused
 from forebay.policy.admission.claims import Claimant
 from forebay.policy.admission.desk import Ask, Desk, Entry, charged
 from forebay.policy.admission.settings import AdmissionSettings
 from forebay.policy.gate import PoolGate
+from forebay.policy.hedge import Hedger
 from forebay.policy.quota import Claim, Refusal, Reservation
 from forebay.policy.tail import TailChange
 from forebay.policy.waiting import Waiters
@@ -54,6 +56,12 @@ class Permit:
         """The tightest quota after the reservation; None without quotas."""
         return self.entry.rate
 
+    @property
+    def hedging(self) -> Hedging | None:
+        """How a second replica may be asked; None: not at all."""
+        hedger = self._admission.hedgers.get(self.entry.pool)
+        return None if hedger is None else PermitHedging(self, hedger, self._admission.desk.clock)
+
     async def built(self, prompt_tokens: int) -> None:
         """The prompt is built: hold what it really costs, in a pool that takes it.
 
@@ -72,6 +80,10 @@ class Permit:
         assert gate is not None
         self.entry.completion_tokens += 1
         now = self._admission.desk.clock.now()
+        if self.entry.completion_tokens == 1 and self._admission.hedgers:
+            hedger = self._admission.hedgers.get(self.entry.pool)
+            if hedger is not None:
+                hedger.observe(now - self.entry.ticket.sent_at)
         gate.progress(self.entry.ticket, self.entry.completion_tokens, now)
 
     def again(self) -> bool:
@@ -85,10 +97,33 @@ class Permit:
         self.whole = whole
 
 
+class PermitHedging:
+    """Second attempts of one permit."""
+
+    def __init__(self, permit: Permit, hedger: Hedger, clock: Clock) -> None:
+        self._permit = permit
+        self._hedger = hedger
+        self._clock = clock
+
+    def after_s(self) -> float | None:
+        """See ``Hedger.after_s``."""
+        return self._hedger.after_s()
+
+    def begin(self) -> int | None:
+        """See ``Hedger.begin``."""
+        return self._hedger.begin(self._permit.entry.ticket, self._clock.now())
+
+    def ended(self, second: int, outcome: HedgeOutcome) -> None:
+        """See ``Hedger.ended``."""
+        ticket = self._permit.entry.ticket
+        self._hedger.ended(ticket, second, outcome, self._clock.now())
+        self._permit.replica = ticket.replica
+
+
 class Admission:
     """Lets requests in, one ``admit`` block each; ``told`` hears of pools whose tail changes.
 
-    ``shared`` reserves where quotas are not this process's own.
+    ``shared`` reserves where quotas are not this process's own; ``hedgers`` by the gate's name.
     """
 
     def __init__(
@@ -96,10 +131,12 @@ class Admission:
         desk: Desk,
         told: Callable[[str, TailChange], None] | None = None,
         shared: SharedReserving | None = None,
+        hedgers: Mapping[str, Hedger] | None = None,
     ) -> None:
         self.desk = desk
         self._told = told
         self._shared = shared
+        self.hedgers = hedgers or {}
         self._waiters = Waiters(desk.clock)
 
     def replace(self, settings: AdmissionSettings) -> None:
@@ -165,7 +202,10 @@ class Admission:
 
     def statistics(self) -> dict[str, dict[str, float]]:
         """Figures of every gate, and of the quotas under ``quota``."""
-        return self.desk.statistics()
+        found = self.desk.statistics()
+        for name, hedger in self.hedgers.items():
+            found[name].update(hedger.statistics())
+        return found
 
     async def _reserved(self, ask: Ask) -> Entry:
         if self._shared is None:

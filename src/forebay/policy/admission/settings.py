@@ -13,6 +13,7 @@ from forebay.policy.bulkhead import RETRIEVAL_GATE
 from forebay.policy.cost import COST_PROFILES
 from forebay.policy.estimate import EstimateSettings
 from forebay.policy.gate import GateSettings
+from forebay.policy.hedge import HedgeSettings
 from forebay.policy.quota import Limit, QuotaWindow
 
 Dimension = Literal["key", "user", "tenant", "line", "ip", "all"]
@@ -53,6 +54,7 @@ class PoolAdmission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How one pool is entered, and how much of it long requests may take."""
 
     gate: GateSettings = GateSettings()
+    hedge: HedgeSettings = HedgeSettings()
     long_requests: Annotated[
         int,
         Meta(
