@@ -22,6 +22,8 @@ from forebay.lab.sim.profiles import profiles as known_profiles
 
 PROMPT_TOKENS = 1024
 """Length of the prompt that the list of profiles gives figures for."""
+DOUBTFUL_ERROR = 0.5
+"""Share by which a fit may miss a measurement before somebody should measure again."""
 
 
 def serve(values: Mapping[str, Any], pairs: list[str] | None, output: Output) -> int:
@@ -145,6 +147,12 @@ def calibrate(words: CalibrateWords, output: Output) -> int:
         ],
     )
     output.note(f"written: {words.out}")
+    worst = max((abs(item.error) for item in fitted.residuals), default=0.0)
+    if worst > DOUBTFUL_ERROR:
+        output.alarm(
+            f"The profile misses a measurement by {worst:.0%}: one or the other was disturbed. "
+            "Measure again while nothing else runs here or there, with more --repeats."
+        )
     return 0
 
 

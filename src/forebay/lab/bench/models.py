@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+
 import aiohttp
 import msgspec
 
@@ -36,7 +39,7 @@ async def first_model(target: Target, address: Address) -> str:
             status, body = response.status, await response.content.read(_MAX_BYTES)
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise Unavailable(
-            f"nothing answers at {address.url} ({str(error) or type(error).__name__}); "
+            f"nothing answers at {address.url} ({_reason(error)}); "
             "start the target or correct its URL"
         ) from error
     if status in (401, 403):
@@ -50,3 +53,13 @@ async def first_model(target: Target, address: Address) -> str:
             f"{address.url}/models names no model (status {status}); name one by the model option"
         )
     return models[0].id
+
+
+def _reason(error: Exception) -> str:
+    """Why there was no answer, in the operating system's words where it has some."""
+    cause = getattr(error, "os_error", None)
+    if isinstance(cause, ConnectionError) and cause.errno:
+        return os.strerror(cause.errno)
+    if isinstance(cause, socket.gaierror) and cause.strerror:
+        return cause.strerror
+    return str(error) or type(error).__name__
