@@ -99,7 +99,7 @@ class AnswerPipeline:
         """Retrieve without generating; the query's tokens count towards the quotas."""
         if not request.query.strip():
             raise InvalidRequest("the query is empty.", param="query")
-        tokens = self._parts.count([request.query])
+        tokens = await _beside_if_long([request.query], self._parts.count, [request.query])
         await self._parts.admission.charge(_claimant(ctx), "search", tokens)
         return await self._retrieve(ctx, request)
 
@@ -143,7 +143,7 @@ class AnswerPipeline:
     async def _admitted(self, ctx: RequestContext, request: AnswerRequest) -> AsyncIterator[Permit]:
         """Hold a reservation and a place in a pool; waiting for them is a stage of its own."""
         texts = [message.content for message in request.messages]
-        tokens = await self._in_thread_if_long(request, self._parts.count, texts)
+        tokens = await _beside_if_long(texts, self._parts.count, texts)
         ask = Ask(
             who=_claimant(ctx),
             route="chat",
@@ -194,8 +194,9 @@ class AnswerPipeline:
         yield finished
 
     async def _prompt(self, request: AnswerRequest, found: SearchResult) -> GenerationRequest:
-        return await self._in_thread_if_long(
-            request, self._parts.prompting.build, request.messages, found.hits, request.sampling
+        texts = [message.content for message in request.messages]
+        return await _beside_if_long(
+            texts, self._parts.prompting.build, request.messages, found.hits, request.sampling
         )
 
     async def _counted(
@@ -214,15 +215,6 @@ class AnswerPipeline:
         own = self._parts.tokens.written(pool, text) if self._parts.tokens is not None else None
         return self._parts.count([text]) if own is None else own
 
-    async def _in_thread_if_long(
-        self, request: AnswerRequest, work: Callable[..., T], *arguments: object
-    ) -> T:
-        """Long conversations are counted beside the loop, so that they hold up nobody."""
-        size = sum(len(message.content) for message in request.messages)
-        if size <= INLINE_CHARACTERS:
-            return work(*arguments)
-        return await asyncio.to_thread(work, *arguments)
-
     async def _retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
         with ctx.stage("retrieval") as record:
             found = await self._parts.retriever.retrieve(ctx, request)
@@ -232,6 +224,13 @@ class AnswerPipeline:
         ctx.kb_version = found.kb_version
         ctx.rung = found.rung
         return found
+
+
+async def _beside_if_long(texts: Sequence[str], work: Callable[..., T], *arguments: object) -> T:
+    """Work on long texts goes on beside the loop, so that they hold up nobody."""
+    if sum(map(len, texts)) <= INLINE_CHARACTERS:
+        return work(*arguments)
+    return await asyncio.to_thread(work, *arguments)
 
 
 def question_of(messages: Sequence[Message]) -> str:
