@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from forebay.lab.measure.histogram import Floats, Ints
+from forebay.lab.measure.histogram import Floats, Ints, ranks
 
 _LAGS_QUIET = 5
 """So many insignificant autocorrelations in a row end the significant ones."""
@@ -65,8 +65,7 @@ def weighted_quantiles(values: Floats, counts: Floats, share: float) -> Floats:
     """The ``share`` quantile of each row of ``counts`` over ascending ``values``; nan if empty."""
     cumulated = np.cumsum(counts, axis=1)
     total = cumulated[:, -1]
-    targets = np.maximum(1.0, np.floor(share * total + 0.5))
-    places = (cumulated < targets[:, None]).sum(axis=1)
+    places = (cumulated < ranks(total, share)[:, None]).sum(axis=1)
     found: Floats = values[np.minimum(places, len(values) - 1)]
     return np.where(total > 0, found, np.nan)
 

@@ -89,9 +89,17 @@ def quantile(values: Floats, counts: Ints, share: float) -> float:
     if not len(values):
         return 0.0
     cumulated = np.cumsum(counts)
-    # HdrHistogram's rule: the nearest whole count, at least one.
-    target = max(1, int(share * float(cumulated[-1]) + 0.5))
-    return float(values[np.searchsorted(cumulated, target)])
+    return float(values[np.searchsorted(cumulated, ranks(cumulated[-1], share))])
+
+
+def ranks(totals: Floats | Ints, share: float) -> Floats:
+    """The rank, from 1, of the ``share`` quantile among so many.
+
+    HdrHistogram's rule: rounded up, for the nearest rank would leave too many above it; from just
+    below the share, so that 0.9 of 10 is 9 however it is rounded.
+    """
+    found: Floats = np.maximum(1.0, np.ceil(np.nextafter(share, 0.0) * np.asarray(totals, float)))
+    return found
 
 
 def summarise(index: Ints, counts: Ints, *, total_s: float, max_s: float) -> Quantiles:

@@ -92,6 +92,15 @@ def test_quantiles_agree_with_exact_ones() -> None:
     assert quantile(values, read, 0.99) == pytest.approx(found.p99_s)
 
 
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.99, 0.999])
+def test_few_values_are_ranked_like_anybody_ranks_them(share: float) -> None:
+    """Every number of values: the nearest rank would be one too low for half of them."""
+    for count in (*range(1, 300), 480, 1100, 2300):
+        values = np.arange(1.0, count + 1)
+        exact = float(np.quantile(values, share, method="inverted_cdf"))
+        assert quantile(values, np.ones(count, np.int64), share) == exact
+
+
 def test_merging_adds_counts() -> None:
     grid = layout(2)
     one = grid.encode(np.array([3, 900]), np.array([2, 1]))
