@@ -29,6 +29,7 @@ from forebay.lab.workload.request import PlannedRequest
 PRIORITIES = {"high": -1, "normal": 0, "low": 1}
 """Names of priority as engines take them: lower goes first."""
 
+_MAX_REPLICAS = 10_000
 _AFTER_ENGINES = 1 << 61
 _AFTER_DEADLINES = 1 << 62
 
@@ -47,6 +48,11 @@ class PoolConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.replicas < 1:
             raise ConfigError(f"pool {self.name} needs at least one replica, not {self.replicas}")
+        if self.replicas > _MAX_REPLICAS:
+            raise ConfigError(f"pool {self.name} may have {_MAX_REPLICAS} replicas at most")
+        for most in (self.max_input_tokens, self.max_output_tokens):
+            if most is not None and most < 1:
+                raise ConfigError(f"pool {self.name} takes requests of at least one token")
         if self.max_waiting is not None and self.max_waiting < 0:
             raise ConfigError(f"max_waiting of pool {self.name} must not be negative")
 

@@ -255,6 +255,9 @@ def test_blocks_of_a_plan_become_those_of_the_engine() -> None:
     [
         (lambda: find_router("rr"), "there are admission, least-outstanding, round-robin"),
         (lambda: pool(replicas=0), "at least one replica"),
+        (lambda: pool(replicas=10**23), "10000 replicas at most"),
+        (lambda: pool(max_input_tokens=-1), "at least one token"),
+        (lambda: pool(max_output_tokens=0), "at least one token"),
         (lambda: pool(max_waiting=-1), "not be negative"),
         (lambda: Fleet([], find_router("round-robin"), Ends()), "at least one pool"),
         (lambda: fleet(pool(), pool()), "two pools are named default"),
