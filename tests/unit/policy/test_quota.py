@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ from forebay.policy.quota import (
     TokenBucket,
     factor_at,
 )
+from forebay.policy.quota.bucket import LEAST_RATE
 
 NOW = 1000.0
 
@@ -142,3 +145,27 @@ def test_a_window_needs_real_times(start: str) -> None:
 def test_a_window_needs_real_days() -> None:
     with pytest.raises(ConfigError, match="mon, tue"):
         QuotaWindow("09:00", "10:00", 1.0, ("Monday",))
+
+
+@pytest.mark.parametrize("rate", [LEAST_RATE, 1e12])
+@pytest.mark.parametrize("factor", [1e-300, 100.0])
+def test_no_factor_makes_a_rate_or_wait_that_cannot_be_told(rate: float, factor: float) -> None:
+    limit = Limit(rate, 1e12).scaled(factor)
+    bucket = TokenBucket(limit, 0.0)
+    bucket.take(limit.burst, 0.0)
+    assert math.ceil(limit.burst / limit.rate_per_s) > 0
+    assert math.ceil(bucket.wait_s(limit.burst / 2, 0.0)) > 0
+    assert int(limit.burst) >= 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"rate_per_s": 1e308, "burst": 1}',
+        b'{"rate_per_s": 1e-308, "burst": 1}',
+        b'{"rate_per_s": 1, "burst": 1e300}',
+    ],
+)
+def test_limits_beyond_all_bounds_are_refused(text: bytes) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(text, type=Limit)

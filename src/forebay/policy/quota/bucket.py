@@ -13,18 +13,23 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+LEAST_RATE = 1e-9
+
 
 class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How fast a bucket fills and how much it holds, in cost (tokens under default factors)."""
 
-    rate_per_s: Annotated[float, Meta(description="Tokens that come back a second.", gt=0.0)]
-    burst: Annotated[float, Meta(description="Tokens that may be used at once.", gt=0.0)]
+    rate_per_s: Annotated[
+        float, Meta(description="Tokens that come back a second.", ge=LEAST_RATE, le=1e12)
+    ]
+    burst: Annotated[float, Meta(description="Tokens that may be used at once.", gt=0.0, le=1e12)]
 
     def scaled(self, factor: float) -> Limit:
         """The same limit grown or shrunk; a factor of 1 gives this very value."""
         if factor == 1.0:
             return self
-        return Limit(self.rate_per_s * factor, self.burst * factor)
+        # Factors of factors must not end in a rate by which no wait can be told.
+        return Limit(max(LEAST_RATE, self.rate_per_s * factor), self.burst * factor)
 
 
 class TokenBucket:
