@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 from pathlib import Path
 
 import pytest
 
-from tests.integration.support import Ran, forebay
+from tests.integration.support import Ran, descendants, forebay, start, until
 
 SHORT = ("--seconds", "2", "--rate", "30", "--speed", "20")
 
@@ -63,6 +64,19 @@ def test_a_stored_proof_is_shown_again(proof: Ran, folder: Path) -> None:
     assert "仿真：一个引擎（h100/llama-3.1-8b/fp16/tp1 x 20）" in again.out
     assert (folder / "zh.svg").read_text("utf-8").startswith("<svg")
     assert "<!doctype html>" in (folder / "zh.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_leaves_no_process_behind(folder: Path, number: int) -> None:
+    log = folder / f"stopped-{number}.log"
+    running = start("prove", "--seconds", "60", folder=folder, log=log)
+    until(lambda: "requests/s for 60 s" in log.read_text("utf-8"), 60)
+    children = descendants(running.pid)
+    assert len(children) >= 2
+    running.send_signal(number)
+    assert running.wait(30) == 128 + number
+    assert not [child for child in children if child.is_running()]
+    assert "Traceback" not in log.read_text("utf-8")
 
 
 def test_what_cannot_work_is_said_in_one_sentence(folder: Path) -> None:

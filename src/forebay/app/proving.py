@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -77,7 +78,10 @@ def prove(words: ProveWords, delivery: Delivery) -> int:
         # Told now, in one sentence, instead of by a process that does not start.
         bind(LOOPBACK, words.port).close()
     with LiveView(delivery.output.terminal) as view:
-        proof = uvloop.run(_Proving(words, view, delivery.output).proof())
+        try:
+            proof = uvloop.run(_Proving(words, view, delivery.output).proof())
+        except asyncio.CancelledError:
+            return 128 + signal.SIGTERM
     return _give(proof, words, delivery)
 
 
@@ -92,6 +96,10 @@ class _Proving:
 
     async def proof(self) -> Proof:
         """Both sides, one after the other, each with a fresh engine and a fresh store."""
+        task = asyncio.current_task()
+        assert task is not None
+        # Else the processes beside this one would stay behind; Ctrl-C cancels by itself.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         sides = []
         for name in (PASS_THROUGH, FOREBAY):
             with tempfile.TemporaryDirectory(prefix="forebay-prove-") as folder:

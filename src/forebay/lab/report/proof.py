@@ -150,7 +150,7 @@ def chart(proof: Proof, words: Words) -> alt.HConcatChart:
         .resolve_scale(y="shared", color="shared")
         .properties(
             title=alt.Title(
-                setting(proof, words), fontSize=12, fontWeight="normal", orient="bottom"
+                setting(proof, words), fontSize=12, fontWeight="normal", orient="bottom", offset=10
             )
         )
     )
