@@ -47,6 +47,7 @@ BENCHMARKS = (
     Benchmark("serving", "benchmarks/serving/lag.py --data {data}"),
     Benchmark("avalanche", "benchmarks/avalanche/run.py"),
     Benchmark("admission", "benchmarks/admission/quota.py"),
+    Benchmark("prove", "benchmarks/prove/run.py"),
     Benchmark("bench", "benchmarks/bench/generator.py"),
     Benchmark("simulator", "benchmarks/simulator/serve.py"),
     Benchmark("simulator", "benchmarks/simulator/speed.py --data {data}"),
