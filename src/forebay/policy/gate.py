@@ -313,10 +313,12 @@ class PoolGate:
         }
 
     def _door(self, ticket: Ticket, now: float) -> str | None:
-        if _RANK[ticket.priority] > _RANK[self.min_priority]:
-            return "low_priority"
-        if self.hold_long and ticket.cost > self._settings.long_tokens:
-            return "long_held"
+        # A long tail is no reason to refuse anybody while there is room for all.
+        if self._pressed():
+            if _RANK[ticket.priority] > _RANK[self.min_priority]:
+                return "low_priority"
+            if self.hold_long and ticket.cost > self._settings.long_tokens:
+                return "long_held"
         left_s = ticket.deadline_at - now
         if left_s <= 0:
             return "deadline"
@@ -344,10 +346,17 @@ class PoolGate:
         output = ticket.expected_tokens
         if output is None:
             return 0.0
-        in_flight = sum(load.requests for load in self.loads)
-        if 2 * in_flight < self.limit.limit * len(self.loads):
+        if not self._half_full():
             return self.service.steps(ticket.input_tokens, output) * self.limit.base
         return self.service.safe_s(ticket.input_tokens, output)
+
+    def _half_full(self) -> bool:
+        in_flight = sum(load.requests for load in self.loads)
+        return 2 * in_flight >= self.limit.limit * len(self.loads)
+
+    def _pressed(self) -> bool:
+        """Whether somebody waits or half of the room is taken."""
+        return bool(self.queue) or self._half_full()
 
     def _refuse(self, ticket: Ticket, reason: str) -> None:
         ticket.state = "refused"

@@ -285,3 +285,14 @@ def test_a_severe_tail_holds_back_and_lets_go_again() -> None:
     assert change is not None
     assert change.level == "normal"
     assert (gate.hold, gate.hold_long, gate.min_priority) == (0.0, False, "low")
+
+
+def test_a_severe_tail_refuses_nobody_while_there_is_room() -> None:
+    made = plant(replicas=1, most=8)
+    for number in range(300):
+        made.gate.tail.observe(1.0 if number % 20 == 0 else 0.1, long=False)
+    change = made.gate.judge(0.0)
+    assert change is not None
+    assert change.level == "severe"
+    assert made.ask(tokens=5000, within_s=1000).state == "sent"
+    assert made.ask(priority="low", within_s=1000).state == "sent"
