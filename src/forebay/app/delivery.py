@@ -67,8 +67,14 @@ class Delivery:
         return self.warn(result)
 
     def warn(self, result: RunResult) -> int:
-        """Say loudly, in every mode, that a result is not valid; the exit status."""
+        """Say loudly, in every mode, that a result is empty or not valid; the exit status."""
         health = result.generator
+        if not result.total.sent + result.total.not_sent:
+            self.output.alarm(
+                "NOTHING WAS COUNTED: no request was meant to start in the time that counts; "
+                "let the load last longer, or the warm-up less."
+            )
+            return 1
         if health is None or health.valid:
             return 0
         self.output.alarm("THIS RESULT IS NOT VALID: " + "; ".join(health.why_not) + ".")

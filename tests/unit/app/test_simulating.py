@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,33 @@ def test_people_read_a_table_and_no_json(capfd: pytest.CaptureFixture[str]) -> N
     )
     told = capfd.readouterr().out
     assert "good 100.00%" in told and "TTFT" in told and "{" not in told
+
+
+@pytest.mark.parametrize(
+    ("load", "warmup_s"),
+    [
+        (LoadWords(mix="light", rate=20.0, count=3), 60.0),
+        (LoadWords(mix="light", rate=1e-9, duration=5.0), 0.0),
+    ],
+)
+def test_a_run_of_nothing_is_no_success(
+    load: LoadWords, warmup_s: float, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out, words = tmp_path / "run.json", VirtualWords(warmup=warmup_s)
+    assert run(FleetWords(profile="h100/8b"), words, load, Delivery(Output(), out, None, "en")) == 1
+    assert "NOTHING WAS COUNTED" in capfd.readouterr().err
+    assert load_result(out).duration_s >= 0.0
+
+
+@pytest.mark.parametrize("warmup_s", [5.0, math.inf, math.nan])
+def test_a_warm_up_as_long_as_the_load_is_refused(warmup_s: float) -> None:
+    with pytest.raises(ConfigError, match="leaves nothing"):
+        run(
+            FleetWords(profile="h100/8b"),
+            VirtualWords(warmup=warmup_s),
+            LOAD,
+            Delivery(Output(), None, None, "en"),
+        )
 
 
 def test_files_that_cannot_be_written_are_refused_before_the_work(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from forebay.lab.bench.offer import new_books, offer
 from forebay.lab.bench.options import BenchOptions, Observer
 from forebay.lab.bench.processes import offer_in_processes
 from forebay.lab.measure.machine import describe_commit, describe_machine, describe_versions
+from forebay.lab.measure.recorder import check_warmup
 from forebay.lab.measure.result import Run, RunResult
 
 _MAX_PROCESSES = 256
@@ -87,9 +88,4 @@ def check_options(options: BenchOptions) -> None:
         raise ConfigError("a closed loop needs at least as many users as processes")
     if not 0 <= target.deadline_grace_s < float("inf"):
         raise ConfigError("the grace after a deadline is negative; give seconds, 0 or more")
-    duration_s = options.workload.duration_s
-    if options.warmup_s < 0 or (duration_s is not None and options.warmup_s >= duration_s):
-        raise ConfigError(
-            f"a warm-up of {options.warmup_s:g} s leaves nothing of the load to count; "
-            "give fewer seconds than the load lasts"
-        )
+    check_warmup(options.warmup_s, options.workload.duration_s)

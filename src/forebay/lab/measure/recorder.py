@@ -14,6 +14,7 @@ from collections import Counter
 import msgspec
 import numpy as np
 
+from forebay.kernel.errors import ConfigError
 from forebay.lab.measure.batch import ABSENT, COLUMNS, STATUS_IDS, Batch, Finished
 from forebay.lab.measure.histogram import Ints
 from forebay.lab.measure.result import Generator, Run, RunResult
@@ -36,6 +37,15 @@ class RecorderOptions(msgspec.Struct, frozen=True):
     """Requests meant to start before this are in the timeline, not in the figures."""
     batch_rows: int = 16_384
     """Requests counted at once: more is cheaper, fewer holds up a live generator less."""
+
+
+def check_warmup(warmup_s: float, duration_s: float | None) -> None:
+    """``ConfigError`` for a warm-up that outlasts the load, when its duration is known."""
+    if not 0 <= warmup_s < (math.inf if duration_s is None else duration_s):
+        raise ConfigError(
+            f"a warm-up of {warmup_s:g} s leaves nothing of the load to count; "
+            "give fewer seconds than the load lasts"
+        )
 
 
 class Recorder:
@@ -118,7 +128,8 @@ class Recorder:
     ) -> RunResult:
         """What came out; rates are over ``duration_s`` of schedule (else to the last start)."""
         self._flush()
-        span = (self._last_at if duration_s is None else duration_s) - self._options.warmup_s
+        until_s = self._last_at if duration_s is None else duration_s
+        span = max(0.0, until_s - self._options.warmup_s)
         total = self._tally.figures(self._kinds.values(), span)
         by_kind = {
             name: self._tally.figures([number], span) for name, number in self._kinds.items()

@@ -16,7 +16,7 @@ import msgspec
 
 from forebay.kernel.errors import ConfigError
 from forebay.lab.measure.batch import Finished
-from forebay.lab.measure.recorder import Recorder, RecorderOptions
+from forebay.lab.measure.recorder import Recorder, RecorderOptions, check_warmup
 from forebay.lab.measure.result import HTTP_ERROR, Run, RunResult
 from forebay.lab.sim.fleet import Fleet, Job, Pool, PoolConfig, Router
 from forebay.lab.sim.routers import find_router
@@ -62,6 +62,7 @@ def simulate(
         return Fleet(made, make, ended, leaves=leaves)
 
     _refuse_endless(workload)
+    check_warmup(options.recorder.warmup_s, workload.duration_s)
     recorder = Recorder(options.recorder)
     drive = VirtualDrive(fleet, recorder)
     requests = workload.requests(options.seed)

@@ -392,6 +392,7 @@ async def test_options_that_cannot_work() -> None:
     for more, says in (
         ({"timeout_s": 0.0}, "the time-out is 0"),
         ({"warmup_s": -1.0}, "warm-up"),
+        ({"warmup_s": float("inf")}, "warm-up"),
         ({"max_connections": 0}, "connections is 0"),
         ({"max_connections": 10**9}, "lower the bound of connections"),
         ({"headers": {"Host": "x"}}, "set by the bench"),
