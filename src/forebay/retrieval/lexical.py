@@ -46,11 +46,24 @@ _RECENT_CHUNKS_MAX = 512
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """What the files hold: published by renaming this file into place."""
+    """What the files hold: published by renaming this file into place.
+
+    ``last`` is the highest chunk number among it; what the engine has beyond was not published.
+    Numbers are never used twice. -1: written before this was known.
+    """
 
     format: str
     version: int
     generation: int
+    last: int = -1
+
+    def beyond(self, base: LexicalBase) -> Recent:
+        """Return what is to be left out of ``base`` because it was not published.
+
+        It may have been removed since, and the record tells nobody of the removal of what they
+        cannot have.
+        """
+        return Recent() if self.last < 0 else Recent(None, base.facts_after(self.last))
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -123,6 +136,8 @@ class LexicalIndex:
         self._published = False
         self._caught_up = False
         self._folding: Fold | None = None
+        self._last = 0
+        self._beyond = Recent()
         self.version = 0
         self.folded_version = 0
         if writable:
@@ -160,6 +175,7 @@ class LexicalIndex:
             index = tantivy.Index.open(str(self._generation_folder(applied.generation)))
             index.config_reader("manual")
             base = self._base_of(index, applied.generation)
+            self._beyond = applied.beyond(base)
         # tantivy reports a missing, torn or foreign directory with half a dozen error types
         # (ValueError, OSError and panics among them); each means the same: build it again.
         except BaseException as error:
@@ -168,7 +184,8 @@ class LexicalIndex:
             return False
         self._index, self._generation = index, applied.generation
         self.version = self.folded_version = applied.version
-        self.view = self._view_of(base, Recent())
+        self._last = max(0, applied.last)
+        self.view = self._view_of(base, self._beyond)
         return True
 
     def start_over(self) -> None:
@@ -179,7 +196,7 @@ class LexicalIndex:
         self._writer = self._index = None
         # What was read from damaged files may be kept there.
         self._facts = FactsCache(self._settings.counts_cache_bytes)
-        self.version = self.folded_version = 0
+        self.version = self.folded_version = self._last = 0
         self._published = self._caught_up = False
         used = [int(p.name[8:]) for p in self._folder.glob("lexical-*") if p.name[8:].isdigit()]
         self._generation = max(used, default=-1) + 1
@@ -223,6 +240,7 @@ class LexicalIndex:
         assert self._index is not None
         feed.changes(kb, self.folded_version)  # numbers of another history mean other chunks
         everything = feed.changes(kb, 0)
+        self._last = max(self._last, max(everything.added, default=0))
         self._index.reload()
         self.view = self._view_of(self._base_of(self._index, self._generation), Recent())
         living = np.array(everything.added, np.int64)
@@ -269,6 +287,7 @@ class LexicalIndex:
             self.view = self._view_of(base, Recent())
         elif not self._published:
             self.view = self._view_of(self._base_of(self._index, self._generation), Recent())
+        self._last = max(self._last, max(added, default=0))
         self._publish(changes.version)
         self.version = changes.version
         self._caught_up = True
@@ -355,6 +374,7 @@ class LexicalIndex:
         view = self._view_of(base, self.view.recent.after(fold.recent))
         view.inherit(self.view)
         self.view = view
+        self._last = max(self._last, max(fold.recent.added, default=0))
         self._publish(fold.version)
 
     def abandon_fold(self) -> None:
@@ -364,7 +384,7 @@ class LexicalIndex:
 
     def _publish(self, version: int) -> None:
         first = not self._published
-        write_struct(self._sidecar, Applied(self._format, version, self._generation))
+        write_struct(self._sidecar, Applied(self._format, version, self._generation, self._last))
         if first:
             sync_folder(self._folder)
             self._remove_other_generations()
@@ -387,7 +407,7 @@ class LexicalIndex:
             return False
         base = self._newer_base(applied)
         shown = read_struct(self._shown, Shown)
-        recent, version = Recent(), applied.version
+        recent, version = self._beyond, applied.version
         known = shown.version if shown and shown.generation == self._generation else 0
         if max(known, self.version) > applied.version:
             found = self._recent_of(feed, kb, base, applied.version)
@@ -406,7 +426,9 @@ class LexicalIndex:
             return self.view.base
         try:
             self._index.reload()
-            return self._base_of(self._index, self._generation)
+            base = self._base_of(self._index, self._generation)
+            self._beyond = applied.beyond(base)
+            return base
         except BaseException as error:  # the engine panics, which Python sees as no Exception
             if is_interrupt(error):
                 raise
@@ -432,7 +454,7 @@ class LexicalIndex:
         added = {i: before[i] for i in changes.added if i in before}
         for row in feed.rows(kb, [i for i in changes.added if i not in before]):
             added[row.chunk_id] = self._entry(row)
-        return Recent(added, base.facts(touched)), changes.version
+        return Recent(added, {**self._beyond.dead, **base.facts(touched)}), changes.version
 
     def reopen(self) -> bool:
         """As a reader whose files were damaged: open what the writer has built anew."""

@@ -25,6 +25,7 @@ _FEW_IDS = 2048
 _DENSE = 4
 """A run of ids with at most this many times their number between its ends is asked as a range."""
 _FEW_KEYS = 8
+_LAST_ID = 2**62
 _FEW = 256
 """Up to this many ids, single term queries are faster than the engine's set query."""
 
@@ -114,6 +115,16 @@ class LexicalBase:
     def all_ids(self) -> Ids:
         """Return the ids of all chunks, ascending."""
         return self._ids(self._find([], self.chunks)) if self._searcher is not None else NO_IDS
+
+    def facts_after(self, chunk_id: int) -> dict[int, bytes]:
+        """Return the facts of all chunks with higher numbers than ``chunk_id``."""
+        if self._searcher is None:
+            return {}
+        later = tantivy.Query.range_query(
+            self._schema, "chunk", tantivy.FieldType.Integer, chunk_id + 1, _LAST_ID
+        )
+        addresses = self._find([(tantivy.Occur.Must, later)], self.chunks)
+        return dict(zip(*self._facts_at(addresses), strict=True))
 
     def allowed_among(self, demands: Demands, chunk_ids: Ids) -> Ids:
         """Return ids that meet ``demands``, ascending: at least those among ``chunk_ids``."""

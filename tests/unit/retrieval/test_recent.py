@@ -147,6 +147,34 @@ def test_a_writer_killed_between_the_files_and_their_sidecar_counts_nothing_twic
     setup.writer.close()
 
 
+@pytest.mark.parametrize("everything", [False, True])
+def test_a_reader_that_meets_an_unpublished_fold_finds_nothing_that_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, everything: bool
+) -> None:
+    setup = Setup(tmp_path)
+    setup.add(5)
+    setup.writer.apply(setup.record, "kb")
+    setup.fold()
+    new = setup.add(3)
+    if everything:  # and the writer dies before it publishes
+        monkeypatch.setattr(lexical, "_CHANGE_CHUNKS_MAX", 1)
+        monkeypatch.setattr(setup.writer, "_publish", lambda version: None)
+    setup.writer.apply(setup.record, "kb")
+    fold = None if everything else setup.writer.begin_fold()
+    if fold is not None:
+        setup.writer.write(fold)
+    setup.record.remove(*new[1:])
+    if fold is not None:
+        setup.writer.apply(setup.record, "kb")
+        reader = setup.open(writable=False)
+        reader.reload(setup.record, "kb")
+        setup.check(reader)
+    setup.writer.close()
+    setup.restart()
+    setup.reader.reload(setup.record, "kb")
+    setup.check(setup.reader)
+
+
 def test_a_failed_fold_loses_nothing(tmp_path: Path) -> None:
     setup = Setup(tmp_path)
     setup.add(5)
