@@ -188,9 +188,14 @@ def _connected(gate: GateSettings, most: int) -> GateSettings:
 
 
 def _gate(name: str, extra: Mapping[str, PoolAdmission], usual: GateSettings) -> GateSettings:
-    """The gate as configured; ``usual`` where the configuration is silent about it."""
-    said = extra.get(name, PoolAdmission()).gate
-    return usual if said == GateSettings() else said
+    """The gate as configured; parts of ``usual`` where the configuration is silent."""
+    said, silent = extra.get(name, PoolAdmission()).gate, GateSettings()
+    parts = {
+        part: value
+        for part in GateSettings.__struct_fields__
+        if (value := getattr(said, part)) != getattr(silent, part)
+    }
+    return msgspec.structs.replace(usual, **parts)
 
 
 def _rule(

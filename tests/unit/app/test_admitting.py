@@ -84,6 +84,7 @@ def test_other_settings_of_a_pool_leave_its_usual_gate() -> None:
     own = {"admission": {"pools": {"extractive": {"gate": {"shed": {"target_s": 0.3}}}}}}
     assert _gate_of(kept) == _gate_of({})
     assert _gate_of(own).shed.target_s == 0.3
+    assert _gate_of(own).tail == _gate_of({}).tail
 
 
 def test_a_gate_lets_in_no_more_than_there_may_be_connections() -> None:
