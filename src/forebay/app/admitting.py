@@ -121,7 +121,7 @@ def _watched(settings: Settings, gates: Mapping[str, PoolGate]) -> list[_Watched
 
 
 async def _watch(watched: _Watched, clock: Clock) -> None:
-    """Tell the gates what the engines show: dead ones are left alone, full ones get nothing new."""
+    """Tell the gates what the engines show: dead ones are left alone, full ones get less."""
     eye = EngineEye(max(1.0, watched.every_s))
     try:
         while True:
