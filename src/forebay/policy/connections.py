@@ -1,9 +1,10 @@
 """How many connections to keep to a place, from the rates of late (F0.3).
 
-Little's law: N = arrival rate x (wait + execution). Both come from one decaying window of tau
-seconds: arrivals A, and connection-seconds S (the integral of connections in use). The rate is
-A / tau and the time S / A, so N = S / tau. Kept is the next sensible size (4, 6, 8, 12, 16, 24 …)
-above N + sqrt(N), the spread of independent arrivals: 120/s x 43 ms = 5.2, so 8.
+Little's law: N = arrival rate x (wait + execution). Both come from one decaying window: arrivals
+A, connection-seconds S (the integral of connections in use), and the seconds W it holds, tau once
+it is full and a second at least. The rate is A / W, the time S / A, so N = S / W. Kept is the next
+sensible size (4, 6, 8, 12, 16, 24 …) above N + sqrt(N), the spread of independent arrivals:
+120/s x 43 ms = 5.2, so 8.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta
+
+LEAST_HELD_S = 1.0
 
 
 class ConnectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,13 +29,14 @@ class ConnectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 class ConnectionSizer:
     """Counts one place's connections in use; every call is a fact with its time."""
 
-    __slots__ = ("_arrivals", "_at", "_busy", "_busy_s", "_settings")
+    __slots__ = ("_arrivals", "_at", "_busy", "_busy_s", "_held_s", "_settings")
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self._settings = settings
         self._busy = 0
         self._arrivals = 0.0
         self._busy_s = 0.0
+        self._held_s = 0.0
         self._at: float | None = None
 
     @property
@@ -54,7 +58,7 @@ class ConnectionSizer:
     def rate_per_s(self, now: float) -> float:
         """Arrivals a second of late."""
         self._pass(now)
-        return self._arrivals / self._settings.memory_s
+        return self._arrivals / max(LEAST_HELD_S, self._held_s)
 
     def time_s(self, now: float) -> float:
         """Seconds one is in use, waiting included."""
@@ -74,6 +78,7 @@ class ConnectionSizer:
             kept = math.exp((self._at - now) / memory_s)
             self._arrivals *= kept
             self._busy_s = self._busy_s * kept + self._busy * memory_s * (1 - kept)
+            self._held_s = self._held_s * kept + memory_s * (1 - kept)
         self._at = now
 
 

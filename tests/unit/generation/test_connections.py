@@ -22,7 +22,7 @@ from forebay.testing.generator_suite import collect
 
 
 class Fixed:
-    """Keeps two."""
+    """Two are worth keeping."""
 
     def __init__(self) -> None:
         self.busy = 0
@@ -45,19 +45,19 @@ def context(left_s: float = 9.0) -> RequestContext:
 
 
 def connections(sizing: Fixed, acquire_s: float = 0.02) -> Connections:
-    return Connections(EngineSettings(max_connections=3, acquire_timeout_s=acquire_s), sizing)
+    return Connections(EngineSettings(max_connections=5, acquire_timeout_s=acquire_s), sizing)
 
 
-async def test_a_connection_beyond_the_size_is_not_kept() -> None:
+async def test_a_connection_beyond_twice_the_size_is_not_kept() -> None:
     sizing = Fixed()
     held = connections(sizing)
     async with AsyncExitStack() as stack:
         closes = []
-        for _ in range(3):
+        for _ in range(5):
             await stack.enter_async_context(held.use(context()))
             closes.append(held.closes(0.0))
-        assert closes == [False, False, True]
-        assert (held.busy, sizing.busy) == (3, 3)
+        assert closes == [False] * 4 + [True]
+        assert (held.busy, sizing.busy) == (5, 5)
     assert (held.busy, sizing.busy) == (0, 0)
 
 
@@ -65,7 +65,7 @@ async def test_the_wait_for_one_is_bounded_by_its_time_out_and_by_the_deadline()
     sizing = Fixed()
     held = connections(sizing)
     async with AsyncExitStack() as stack:
-        for _ in range(3):
+        for _ in range(5):
             await stack.enter_async_context(held.use(context()))
         with pytest.raises(Overloaded):
             async with held.use(context()):
@@ -73,7 +73,7 @@ async def test_the_wait_for_one_is_bounded_by_its_time_out_and_by_the_deadline()
         with pytest.raises(DeadlineExceeded):
             async with held.use(context(left_s=0.01)):
                 pass
-        assert (held.busy, sizing.busy) == (3, 3)
+        assert (held.busy, sizing.busy) == (5, 5)
     assert (held.busy, sizing.busy) == (0, 0)
 
 
@@ -86,14 +86,14 @@ async def test_who_leaves_the_line_frees_his_place_in_it() -> None:
             pass
 
     async with AsyncExitStack() as stack:
-        for _ in range(3):
+        for _ in range(5):
             await stack.enter_async_context(held.use(context()))
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(wait())
-            while sizing.busy < 4:
+            while sizing.busy < 6:
                 await asyncio.sleep(0)
             waiting.cancel()
-        assert sizing.busy == 3
+        assert sizing.busy == 5
     async with held.use(context()):
         assert held.busy == 1
 
@@ -108,7 +108,7 @@ async def engines(url: str, settings: EngineSettings) -> AsyncIterator[OpenAIGen
         await generator.close()
 
 
-async def test_after_a_pulse_only_the_size_stays_open() -> None:
+async def test_after_a_pulse_only_twice_the_size_stays_open() -> None:
     async with EngineServer() as engine, engines(engine.base_url, EngineSettings()) as generator:
         request = generation_request("?", [])
         engine.gate.clear()
@@ -124,7 +124,7 @@ async def test_after_a_pulse_only_the_size_stays_open() -> None:
         connector = generator._session.connector
         assert connector is not None
         kept = sum(len(idle) for idle in connector._conns.values())
-        assert kept == 2
+        assert kept == 4
         await collect(generator, request)
         assert len(engine.connections) == 8, "the next request took one that was kept"
 

@@ -35,6 +35,12 @@ def test_the_published_example() -> None:
     assert sizer.kept(120) == 8
 
 
+def test_it_knows_from_the_first_seconds() -> None:
+    sizer = ConnectionSizer(ConnectionSettings())
+    load(sizer, rate_per_s=100, time_s=0.1, until=2)
+    assert sizer.kept(2) in (12, 16)
+
+
 def test_it_follows_a_pulse_and_forgets_it() -> None:
     sizer = ConnectionSizer(ConnectionSettings())
     load(sizer, rate_per_s=20, time_s=1.0, until=30)

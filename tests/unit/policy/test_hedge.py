@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from forebay.kernel.clock import VirtualClock
 from forebay.kernel.context import HedgeOutcome
+from forebay.policy.admission import Admission, AdmissionSettings, Ask, Claimant, Desk, PoolRule
 from forebay.policy.gate import GateSettings, PoolGate, Ticket
 from forebay.policy.hedge import Hedger, HedgeSettings
 from forebay.policy.limit import LimitSettings
@@ -89,3 +91,29 @@ def test_only_into_free_room_within_the_budget_and_beside_nobody_who_waits() -> 
     crowded.arrive(waiting, 0.0)
     assert waiting.state == "waiting"
     assert Hedger(crowded, HedgeSettings()).begin(tickets[0], 1.0) is None
+
+
+async def test_a_permit_moves_to_the_replica_that_goes_on() -> None:
+    gate = gate_of()
+    clock = VirtualClock(10.0)
+    desk = Desk(AdmissionSettings(), (PoolRule("p", 4096, 1024),), {"p": gate}, clock, clock)
+    admission = Admission(desk, hedgers={"p": Hedger(gate, HedgeSettings(least_requests=1))})
+    ask = Ask(Claimant(tenant="t"), "chat", "normal", clock.now() + 9, input_tokens=10, cap=5)
+    async with admission.admit(ask) as permit:
+        hedging = permit.hedging
+        assert hedging is not None
+        assert hedging.after_s() is None
+        first = permit.replica
+        second = hedging.begin()
+        assert second == 1 - first
+        hedging.ended(second, "won")
+        assert permit.replica == second
+        permit.began(10)
+        clock.advance(0.25)
+        permit.token()
+        late_s = hedging.after_s()
+        assert late_s is not None
+        assert 0.25 <= late_s < 0.27
+        permit.produced(10, 1, whole=True)
+    assert in_work(gate) == [0, 0]
+    assert admission.statistics()["p"]["hedges_won"] == 1
