@@ -15,6 +15,7 @@ from forebay.policy.admission import (
     DimensionLimits,
     PoolRule,
 )
+from forebay.policy.balance import EjectionSettings
 from forebay.policy.gate import GateSettings, Ticket
 from forebay.policy.limit import LimitSettings
 from forebay.policy.open_gate import OpenGate
@@ -50,14 +51,15 @@ def test_nothing_waits_and_nothing_is_refused() -> None:
 
 
 def test_a_hung_replica_is_left_alone_while_another_is_fit() -> None:
-    gate = OpenGate(GateSettings(), ["a", "b"])
+    settings = GateSettings(ejection=EjectionSettings(stalled_s=5.0))
+    gate = OpenGate(settings, ["a", "b"])
     for _ in range(2):
         gate.arrive(ticket(100.0), 0.0)
     second = gate.sent()[1]
     gate.progress(second, 1, 9.0)
     gate.arrive(ticket(100.0), 10.0)
     assert [one.replica for one in gate.sent()] == [second.replica]
-    lonely = OpenGate(GateSettings(), ["a"])
+    lonely = OpenGate(settings, ["a"])
     for now in (0.0, 10.0, 20.0):
         lonely.arrive(ticket(100.0), now)
     assert len(lonely.sent()) == 3
