@@ -27,16 +27,19 @@ from forebay.policy.balance import (
     choose,
 )
 from forebay.policy.limit import AdaptiveLimit, LimitSettings
+from forebay.policy.quantiles import RecentQuantiles
 from forebay.policy.queue import FairQueue, QueueSettings, Waiting
 from forebay.policy.retry import RetryBudget, RetrySettings
 from forebay.policy.shed import DelayShedder, DrainRate, ServiceForecast, ShedSettings
 from forebay.policy.tail import TailChange, TailSettings, TailWatch
 
-REASONS = ("queue_full", "queue_delay", "deadline", "low_priority", "long_held")
+REASONS = ("queue_full", "queue_delay", "deadline", "low_priority", "long_held", "engines_out")
 """Why a gate refuses."""
 LEAST_RETRY_S = 1.0
 MOST_RETRY_S = 60.0
 SAMPLE_S = 1.0
+FIRST_TOKENS = 20
+"""First tokens between two looks at how long they take."""
 
 
 class GateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,6 +77,7 @@ class Ticket:
         "input_tokens",
         "output_tokens",
         "place",
+        "preparing",
         "priority",
         "reason",
         "replica",
@@ -106,6 +110,7 @@ class Ticket:
         self.output_tokens = 0
         self.expected_tokens: int | None = None  # to be written; None: nobody knows
         self.place: Waiting[Ticket] | None = None
+        self.preparing = False  # it has work to do before the engine is asked: ``asked`` tells
         self.state = "new"  # waiting | sent | lost | done | refused
         self.attempts = 0
         self.credited = 0.0
@@ -135,6 +140,8 @@ class PoolGate:
         self.loads = tuple(ReplicaLoad(name) for name in replicas)
         self.health = tuple(ReplicaHealth(settings.ejection) for _ in replicas)
         self.retries = RetryBudget(settings.retry)
+        self._first_tokens = RecentQuantiles(least=0.001, memory=200)
+        self._rests_s = 0.0
         self.hold = 0.0
         self.min_priority: Priority = "low"
         self.hold_long = False
@@ -175,6 +182,12 @@ class PoolGate:
         """Whether it would be sent to a replica at once."""
         return not self.queue and bool(self._fit(ticket, now))
 
+    def asked(self, ticket: Ticket, now: float) -> None:
+        """What was prepared goes to the replica now: from here its silence counts."""
+        ticket.preparing = False
+        if ticket.state == "sent":
+            self.health[ticket.replica].asked(ticket, now)
+
     def first_token(self, ticket: Ticket, now: float) -> None:
         """The first token came from the replica."""
         self.progress(ticket, 1, now)
@@ -189,6 +202,7 @@ class PoolGate:
         self.health[ticket.replica].alive(ticket, now)
         if ticket.first_token_at is None:
             ticket.first_token_at = ticket.sampled_at = now
+            self._first_token(now - ticket.sent_at)
         elif now - ticket.sampled_at < SAMPLE_S:
             return
         else:
@@ -326,6 +340,8 @@ class PoolGate:
             wait_s = 0.0
         else:
             wait_s = self.drain_s(ticket.priority) or 0.0
+        if self._out(now):
+            return "engines_out"
         takes_s = self._takes_s(ticket)
         if wait_s + takes_s > left_s:
             return "deadline"
@@ -334,6 +350,19 @@ class PoolGate:
             self._settings.long_tokens, sum(load.cost for load in self.loads)
         )
         return "queue_delay" if unknown or wait_s > self._settings.shed.max_wait_s else None
+
+    def _out(self, now: float) -> bool:
+        """Whether no replica can be tried for longer than anybody should wait."""
+        self._rests_s = min((one.rests_s(now) for one in self.health), default=0.0)
+        return self._rests_s > self._settings.shed.max_wait_s
+
+    def _first_token(self, took_s: float) -> None:
+        self._first_tokens.add(took_s)
+        if self._first_tokens.count % FIRST_TOKENS == 0:
+            usual = self._first_tokens.at(0.9)
+            assert usual is not None
+            for one in self.health:
+                one.expect(usual)
 
     def _takes_s(self, ticket: Ticket) -> float:
         """How long it probably takes; as in an empty pool while half of the room is free.
@@ -362,6 +391,8 @@ class PoolGate:
         ticket.state = "refused"
         ticket.reason = reason
         wait_s = self.drain_s() or LEAST_RETRY_S
+        if reason == "engines_out":
+            wait_s = self._rests_s
         ticket.retry_after_s = min(MOST_RETRY_S, max(LEAST_RETRY_S, wait_s))
         self.shed_by_reason[reason] = self.shed_by_reason.get(reason, 0) + 1
         self._refused.append(ticket)
@@ -394,7 +425,7 @@ class PoolGate:
         ticket.replica = replica
         ticket.sent_at = now
         self.loads[replica].took(ticket.cost)
-        self.health[replica].began(ticket, now)
+        self.health[replica].began(ticket, now, asked=not ticket.preparing)
         self._sent.append(ticket)
 
     def _dispatch(self, now: float) -> None:
@@ -403,7 +434,11 @@ class PoolGate:
             assert head is not None
             replica = self._room(head.item, now)
             if replica is None:
-                break
+                if not self._out(now):
+                    break
+                self.queue.pop()
+                self._refuse(head.item, "engines_out")
+                continue
             taken = self.queue.pop()
             assert taken is head
             ticket = taken.item

@@ -310,7 +310,10 @@ async def test_a_tick_lets_go_on_who_waits_for_a_rest_to_end() -> None:
     made = admission(slots=1)
     for gate in made.desk.gates.values():
         gate.hold = 0.0
-        gate.health[0].probed(made.desk.clock.now() - 0.99, ok=False)
+        for request in range(3):
+            began_at = made.desk.clock.now() - 0.99
+            gate.health[0].began(request, began_at)
+            gate.health[0].ended(request, began_at, ok=False)
     waiter = asyncio.get_running_loop().create_task(_enter(made, ask()))
     await asyncio.sleep(0.03)
     made.tick()
@@ -372,3 +375,13 @@ async def _fail(made: Admission, error: Exception) -> None:
     async with made.admit(ask()) as permit:
         permit.began(40)
         raise error
+
+
+async def test_a_slow_search_does_not_speak_against_the_engine() -> None:
+    made = admission()
+    health = made.desk.gates["short"].health[0]
+    async with made.admit(ask(within_s=600.0)) as permit:
+        later = made.desk.clock.now() + 60.0
+        assert health.admits(later)
+        permit.began(40)
+        assert not health.admits(later)

@@ -93,19 +93,33 @@ def test_a_hung_replica_is_found_by_silence() -> None:
     assert health.admits(8.3)
 
 
-def test_one_seen_alive_again_does_not_rest_for_what_it_did_while_it_was_dead() -> None:
+def test_no_client_tries_an_engine_that_looks_find_dead() -> None:
     health = ReplicaHealth(EjectionSettings(rest_s=1, max_rest_s=30))
-    now = 0.0
-    health.probed(now, ok=False)
-    for _ in range(6):  # each rest ends with one that tries, in vain
-        while not health.admits(now):
-            now += 1.0
-            health.probed(now, ok=False)
-        health.began(now, now)
-        health.ended(now, now, ok=False)
-    health.probed(now + 1.0, ok=False)
-    health.probed(now + 2.0, ok=True)
+    for second in range(40):
+        health.probed(float(second), ok=False)
+        assert not health.admits(second + 0.9)
+        assert health.rests_s(second + 0.9) > 1.5
+    health.probed(40.0, ok=True)
     assert health.state == "fit"
+
+
+def test_without_looks_a_rest_ends_with_a_trial() -> None:
+    health = ReplicaHealth(EjectionSettings(failures=1, rest_s=1))
+    health.began("a", 0.0)
+    health.ended("a", 0.0, ok=False)
+    assert health.rests_s(0.25) == 0.75
+    health.began("trial", 1.0)
+    assert health.rests_s(1.0) > 0
+
+
+def test_silence_is_judged_by_how_quickly_first_tokens_come() -> None:
+    health = ReplicaHealth(EjectionSettings(stalled_s=20))
+    health.began("slow prompt", 0.0)
+    assert health.admits(19.0)
+    health.expect(0.05)
+    assert not health.admits(19.0)
+    health.expect(60.0)
+    assert health.stalled_s == 20
 
 
 def test_probes_eject_and_let_back() -> None:
@@ -116,3 +130,12 @@ def test_probes_eject_and_let_back() -> None:
     assert not health.admits(0.9)
     health.probed(1.0, ok=True)
     assert health.state == "fit"
+
+
+def test_silence_counts_from_when_the_engine_was_asked() -> None:
+    health = ReplicaHealth(EjectionSettings(stalled_s=5))
+    health.began("slow search", 0.0, asked=False)
+    assert health.admits(60.0)
+    health.asked("slow search", 60.0)
+    assert health.admits(64.0)
+    assert not health.admits(66.0)

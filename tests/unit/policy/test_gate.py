@@ -296,3 +296,21 @@ def test_a_severe_tail_refuses_nobody_while_there_is_room() -> None:
     assert change.level == "severe"
     assert made.ask(tokens=5000, within_s=1000).state == "sent"
     assert made.ask(priority="low", within_s=1000).state == "sent"
+
+
+def test_nobody_waits_for_engines_that_are_all_out() -> None:
+    made = plant(replicas=2, most=1)
+    first = [made.ask(within_s=100) for _ in range(3)]
+    assert [one.state for one in first] == ["sent", "sent", "waiting"]
+    for health in made.gate.health:
+        health.probed(made.clock.now(), ok=False)
+    made.gate.tick(made.clock.now())
+    made.carry_out()
+    assert (first[2].state, first[2].reason) == ("refused", "engines_out")
+    late = made.ask(within_s=100)
+    assert (late.state, late.reason) == ("refused", "engines_out")
+    assert late.retry_after_s > 1.5
+    for health in made.gate.health:
+        health.probed(made.clock.now() + 1.0, ok=True)
+    made.clock.advance(1.0)
+    assert made.ask(within_s=100).state in ("sent", "waiting")

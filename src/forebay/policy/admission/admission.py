@@ -73,6 +73,9 @@ class Permit:
     def began(self, prompt_tokens: int) -> None:
         """The prompt went to the engine: it is charged from now on, whatever happens."""
         self.entry.prompt_tokens = prompt_tokens
+        gate = self.entry.gate
+        assert gate is not None
+        gate.asked(self.entry.ticket, self._admission.desk.clock.now())
 
     def token(self) -> None:
         """The engine gave a sign of life: at least one more token."""
@@ -159,6 +162,7 @@ class Admission:
         Raises what ``Desk.reserve`` raises, and ``Overloaded`` when a pool cannot (503).
         """
         permit = Permit(self, await self._reserved(ask))
+        permit.entry.ticket.preparing = True
         failed = False
         try:
             await self._placed(permit, self.desk.enter(permit.entry))

@@ -1,7 +1,8 @@
 """Whether a replica is fit: passive signs from requests, active ones from probes, ejection.
 
 A replica is ejected after ``failures`` in a row, or as soon as a request on it has shown no sign of
-life for ``stalled_s`` (a hung engine fails nothing, it only keeps everybody waiting). It stays out
+life for ``stalled_s`` (a hung engine fails nothing, it only keeps everybody waiting), or for ten
+times what nine of ten first tokens take. It stays out
 for ``rest_s``, twice as long after each relapse, up to ``max_rest_s``; then one request may try it,
 and only its success lets the others back. One that is seen alive again rests no longer
 than ``rest_s`` from when it was last seen dead: where all were dead, everybody waits for it.
@@ -17,14 +18,23 @@ from msgspec import Meta
 State = Literal["fit", "ejected", "trial"]
 
 
+DEAD_S = 3.0
+"""How long a look that found it dead holds."""
+LEAST_STALL_S, STALL_FACTOR = 2.0, 10.0
+
+
 class EjectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When a replica is left alone, and for how long."""
 
     failures: Annotated[int, Meta(description="Failures in a row that eject.", ge=1)] = 3
     stalled_s: Annotated[
         float,
-        Meta(description="Seconds without a sign of life from a request that eject.", gt=0.0),
-    ] = 5.0
+        Meta(
+            description="Seconds without a sign of life from a request that eject; less once first "
+            "tokens are known to come quickly.",
+            gt=0.0,
+        ),
+    ] = 20.0
     rest_s: Annotated[float, Meta(description="First rest, in seconds.", gt=0.0)] = 1.0
     max_rest_s: Annotated[float, Meta(description="Longest rest, in seconds.", gt=0.0)] = 30.0
 
@@ -40,6 +50,7 @@ class ReplicaHealth:
         "_until",
         "_waiting",
         "ejections",
+        "stalled_s",
         "state",
     )
 
@@ -53,18 +64,46 @@ class ReplicaHealth:
         self._waiting: dict[object, float] = {}
         self.state: State = "fit"
         self.ejections = 0
+        self.stalled_s = settings.stalled_s
 
     def admits(self, now: float) -> bool:
         """Whether a request may go there now."""
         self._look(now)
         if self.state == "fit":
             return True
-        return self.state == "ejected" and now >= self._until
+        return self.state == "ejected" and self.rests_s(now) == 0
 
-    def began(self, request: object, now: float) -> None:
-        """A request went there; the first after a rest is the trial."""
-        if self.state == "ejected" and now >= self._until:
+    def rests_s(self, now: float) -> float:
+        """Seconds until a request may go there; of a trial, until it is over at the latest.
+
+        While looks at it find it dead, no client's request is spent on trying it.
+        """
+        if self.state == "fit":
+            return 0.0
+        if self.state == "trial":
+            return self.stalled_s
+        until = self._until
+        if self._dead_at is not None:
+            until = max(until, self._dead_at + DEAD_S)
+        return max(0.0, until - now)
+
+    def expect(self, first_token_s: float) -> None:
+        """Nine of ten first tokens come within this: silence is judged by it."""
+        usual = max(LEAST_STALL_S, STALL_FACTOR * first_token_s)
+        self.stalled_s = min(self._settings.stalled_s, usual)
+
+    def began(self, request: object, now: float, *, asked: bool = True) -> None:
+        """A request has a place there; the first after a rest is the trial.
+
+        ``asked``: it waits for a sign of life from now on; else from ``asked``.
+        """
+        if self.state == "ejected" and self.rests_s(now) == 0:
             self.state = "trial"
+        if asked:
+            self.asked(request, now)
+
+    def asked(self, request: object, now: float) -> None:
+        """The request went to the engine."""
         self._waiting[request] = now
 
     def alive(self, request: object, now: float) -> None:
@@ -107,7 +146,7 @@ class ReplicaHealth:
         if self.state == "ejected" or not self._waiting:
             return
         oldest = next(iter(self._waiting.values()))
-        if now - oldest > self._settings.stalled_s:
+        if now - oldest > self.stalled_s:
             self._eject(now)
 
     def _eject(self, now: float) -> None:
