@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,20 +55,75 @@ def test_the_short_form_loads_and_writes(engine: str, tmp_path: Path) -> None:
     assert 'lang="zh-CN"' in page and engine in page
 
 
-def test_ctrl_c_keeps_what_was_measured(engine: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("sent", "processes"), [(signal.SIGINT, 1), (signal.SIGINT, 2), (signal.SIGTERM, 1)]
+)
+def test_ctrl_c_keeps_what_was_measured(
+    engine: str, tmp_path: Path, sent: signal.Signals, processes: int
+) -> None:
     out = tmp_path / "run.json"
+    before = _answers(engine)
     running = subprocess.Popen(
-        [*FOREBAY, "bench", engine, "--rate", "20", "--duration", "600", "--out", str(out)],
+        [
+            *(*FOREBAY, "bench", engine, "--rate", "20", "--duration", "600", "--out", str(out)),
+            *("--processes", str(processes)),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
-    time.sleep(4)
-    running.send_signal(signal.SIGINT)
+    until = time.monotonic() + WITHIN_S
+    while _answers(engine) < before + 20 and time.monotonic() < until:
+        time.sleep(0.2)
+    # As a terminal does it: to every process of the group.
+    os.killpg(running.pid, sent)
     told, warned = running.communicate(timeout=30)
     assert running.returncode == (1 if "NOT VALID" in warned else 0), warned
     assert "good" in told
     assert json.loads(out.read_bytes())["duration_s"] < 60
+
+
+@pytest.mark.parametrize("closed", ["", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_do_not_end_a_run(engine: str, tmp_path: Path, closed: str) -> None:
+    out = tmp_path / "run.json"
+    words = ("bench", engine, "--rate", "20", "--duration", "1", "--out", str(out))
+    ran = subprocess.run(
+        ["sh", "-c", f'"$@" {closed}', "sh", *FOREBAY, *words],
+        capture_output=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+    assert ran.returncode in (0, 1) and b"Traceback" not in ran.stderr
+    assert json.loads(out.read_bytes())["total"]["ok"] > 10
+
+
+def test_a_full_disk_under_the_output_is_one_sentence() -> None:
+    device = Path("/dev/full")
+    if not device.exists():
+        pytest.skip("there is no /dev/full here")
+    for words in (("--count", "3"), ("--count", "3", "--json")):
+        with device.open("w") as full:
+            ran = subprocess.run(
+                [*FOREBAY, "simulate", "run", *words],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                timeout=WITHIN_S,
+                check=False,
+            )
+        assert ran.returncode == 1
+        assert b"the disk is full" in ran.stderr and b"Traceback" not in ran.stderr
+
+
+def _answers(engine: str) -> float:
+    """Answers that the engine has finished."""
+    with urllib.request.urlopen(f"{engine}/metrics", timeout=10) as response:
+        lines = response.read().decode().splitlines()
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in lines
+        if line.startswith("vllm:request_success_total{")
+    )
 
 
 def test_results_are_compared_and_shown_again(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from forebay.lab.report.numbers import seconds
 from forebay.lab.report.words import Words as Language
 
 T = TypeVar("T")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 VERDICTS = {
     "healthy": "healthy",
     "unhealthy": "not healthy",
@@ -203,18 +204,20 @@ def _headers(pairs: list[str]) -> dict[str, str]:
 
 
 def _run(work: Callable[[asyncio.Event], Awaitable[T]]) -> T:
-    """Run to the end; the first Ctrl-C ends the sending, the second everything."""
+    """Run to the end; the first Ctrl-C or SIGTERM ends the sending, the second everything."""
 
     async def main() -> T:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
 
         def interrupted() -> None:
-            loop.remove_signal_handler(signal.SIGINT)
+            for name in _SIGNALS:
+                loop.remove_signal_handler(name)
             stop.set()
 
         with suppress(NotImplementedError):
-            loop.add_signal_handler(signal.SIGINT, interrupted)
+            for name in _SIGNALS:
+                loop.add_signal_handler(name, interrupted)
         return await work(stop)
 
     return uvloop.run(main())

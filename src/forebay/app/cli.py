@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -316,6 +318,7 @@ def _text(path: Path | None) -> str | None:
 
 def main() -> None:
     """Run the command line: 0 done, 1 the work failed, 2 wrong use."""
+    _open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         # In a locale that lacks a character, an escape is better than no answer.
         if isinstance(stream, io.TextIOWrapper):
@@ -332,3 +335,24 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         raise SystemExit(1) from None
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        # What is still held cannot be written at the end either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        output.alarm(f"forebay: the disk is full ({error.strerror}); make room and run it again.")
+        raise SystemExit(1) from None
+
+
+def _open_standard_streams() -> None:
+    """Give a program that was started without them (``>&-``) streams that lead nowhere.
+
+    Else the first files and sockets would take their numbers, and what is printed goes there.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -236,6 +238,8 @@ def _when_readable(
 
 def _work(pipe: Connection, task: _Task, part: Part) -> None:
     """What a child runs."""
+    # Ctrl-C reaches every process of a terminal; what follows from it, the parent says.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         books = uvloop.run(_offer_part(pipe, task, part))
         pipe.send(("done", (books.recorder, books.health)))
@@ -265,6 +269,10 @@ async def _offer_part(pipe: Connection, task: _Task, part: Part) -> Books:
         elif word == "stop":
             stop.set()
 
+    def show(look: Snapshot) -> None:
+        with suppress(OSError):  # ``read`` hears of a parent that is gone
+            pipe.send(("look", look))
+
     async def begin() -> float:
         pipe.send(("ready", None))
         return await start
@@ -275,7 +283,7 @@ async def _offer_part(pipe: Connection, task: _Task, part: Part) -> Books:
             options,
             books,
             clock,
-            observer=lambda look: pipe.send(("look", look)),
+            observer=show,
             stop=stop,
             share=(part, begin),
         )
