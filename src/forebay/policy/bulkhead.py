@@ -51,5 +51,5 @@ class BoundedRetriever:
             return found
         finally:
             # An error says nothing about how crowded the stage is.
-            self.gate.finish(ticket, self._clock.now(), ok=ok, used=1.0)
+            self.gate.finish(ticket, self._clock.now(), ok=ok)
             self._waiters.carry_out(self.gate)

@@ -241,10 +241,10 @@ class PoolGate:
             self._dispatch(now)
         return may
 
-    def finish(self, ticket: Ticket, now: float, *, ok: bool | None, used: float) -> None:
+    def finish(self, ticket: Ticket, now: float, *, ok: bool | None) -> None:
         """It is over: whole (True), failed (False) or left by its client (None).
 
-        ``used`` is its cost as settled. In line it just leaves.
+        In line it just leaves.
         """
         if ticket.state == "waiting":
             assert ticket.place is not None

@@ -40,7 +40,7 @@ def _people(settings: GateSettings, people: int, cost: float) -> tuple[PoolGate,
     while now < 60.0:
         if ends and (not asks or ends[0][0] <= asks[0][0]):
             now, _, ticket = heapq.heappop(ends)
-            gate.finish(ticket, now, ok=True, used=ticket.cost)
+            gate.finish(ticket, now, ok=True)
             heapq.heappush(asks, (now + 0.001, 0))
         else:
             now, _ = heapq.heappop(asks)
@@ -75,7 +75,7 @@ def test_waiting_for_a_slot_of_a_slow_model_is_no_overload() -> None:
         assert ticket.state == "sent"
         now += 8.0  # the prompt alone takes longer than an engine may be silent
         gate.tick(now)
-        gate.finish(ticket, now, ok=True, used=1500.0)
+        gate.finish(ticket, now, ok=True)
     assert gate.refused() == []
 
 

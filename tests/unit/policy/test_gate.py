@@ -63,7 +63,7 @@ class Plant:
         if ok:
             self.good += now <= ticket.deadline_at
             self.late += now > ticket.deadline_at
-        self.gate.finish(ticket, now, ok=ok, used=ticket.cost)
+        self.gate.finish(ticket, now, ok=ok)
         self.carry_out()
 
 

@@ -63,7 +63,7 @@ def test_whatever_comes_of_it_everything_is_given_back(outcome: HedgeOutcome) ->
     assert ticket.replica == goes_on
     assert in_work(gate)[goes_on] == 1
     assert sum(in_work(gate)) == 1
-    gate.finish(ticket, 3.0, ok=True, used=10.0)
+    gate.finish(ticket, 3.0, ok=True)
     assert in_work(gate) == [0, 0]
     assert hedger.statistics() == {f"hedges_{outcome}": 1}
 

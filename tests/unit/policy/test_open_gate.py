@@ -42,7 +42,7 @@ def test_nothing_waits_and_nothing_is_refused() -> None:
     assert [load.requests for load in gate.loads] == [500, 500]
     for number, one in enumerate(tickets):
         gate.progress(one, 1, 5 + number / 1000)
-        gate.finish(one, 60.0, ok=True, used=100_000)
+        gate.finish(one, 60.0, ok=True)
     assert gate.judge(60.0) is None
     assert gate.statistics()["in_flight"] == 0
     gate.signals(0, waiting=500, kv_use=1.0)

@@ -208,7 +208,7 @@ class Desk:
         if prompt_tokens <= self._rules.by_name[entry.pool].max_input_tokens:
             return None
         assert entry.gate is not None
-        entry.gate.finish(ticket, self.clock.now(), ok=None, used=0.0)
+        entry.gate.finish(ticket, self.clock.now(), ok=None)
         return self.enter(entry)
 
     def leave(self, entry: Entry, ok: bool | None) -> None:
@@ -234,7 +234,7 @@ class Desk:
             entry.reservation.settle(used, now)
         if entry.gate is not None:
             entry.ticket.output_tokens = entry.completion_tokens
-            entry.gate.finish(entry.ticket, now, ok=ok, used=used)
+            entry.gate.finish(entry.ticket, now, ok=ok)
 
     def statistics(self) -> dict[str, dict[str, float]]:
         """Figures of every gate, and of the quotas under ``quota``."""

@@ -44,8 +44,7 @@ class GateRouter:
             self.gate.first_token(ticket, now)
         else:
             ok = {Event.FINISHED: True, Event.LEFT: None}.get(event, False)
-            used = job.plan.input_tokens + self._fleet.written(job)
-            self.gate.finish(ticket, now, ok=ok, used=used)
+            self.gate.finish(ticket, now, ok=ok)
             self._jobs.pop(ticket, None)
         self._carry_out()
 
