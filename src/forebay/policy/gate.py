@@ -28,7 +28,7 @@ from forebay.policy.balance import (
 )
 from forebay.policy.limit import AdaptiveLimit, LimitSettings
 from forebay.policy.quantiles import RecentQuantiles
-from forebay.policy.queue import FairQueue, QueueSettings, Waiting
+from forebay.policy.queue import CLASSES, FairQueue, QueueSettings, Waiting
 from forebay.policy.retry import RetryBudget, RetrySettings
 from forebay.policy.shed import DelayShedder, DrainRate, ServiceForecast, ShedSettings
 from forebay.policy.tail import TailChange, TailSettings, TailWatch
@@ -336,10 +336,7 @@ class PoolGate:
         left_s = ticket.deadline_at - now
         if left_s <= 0:
             return "deadline"
-        if not self.queue and self._room(ticket, now) is not None:
-            wait_s = 0.0
-        else:
-            wait_s = self.drain_s(ticket.priority) or 0.0
+        wait_s = 0.0 if self.has_room(ticket, now) else self.drain_s(ticket.priority) or 0.0
         if self._out(now):
             return "engines_out"
         takes_s = self._takes_s(ticket)
@@ -478,4 +475,4 @@ class PoolGate:
         self.limit.observe(took_s / steps, self._used(in_flight), ok=ok is not False)
 
 
-_RANK: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
+_RANK: dict[Priority, int] = {name: rank for rank, name in enumerate(CLASSES)}

@@ -180,9 +180,8 @@ class Desk:
     def enter(self, entry: Entry) -> PoolGate:
         """Arrive at the gate of a pool; the ticket is sent, waits or is refused then."""
         ticket, now = entry.ticket, self.clock.now()
-        output = entry.ask.cap if entry.ask.cap is not None else ticket.output_tokens
         choices = self._rules.choose(
-            entry.ask.who.tenant, ticket.input_tokens, min(output, ticket.output_tokens)
+            entry.ask.who.tenant, ticket.input_tokens, ticket.output_tokens
         )
         rule = choices[0]
         if len(choices) > 1 and not self.gates[rule.name].has_room(ticket, now):
