@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from forebay.kernel.caching import Evidence
 from forebay.kernel.context import RequestContext
 from forebay.kernel.documents import (
     ChangeSet,
@@ -36,11 +37,15 @@ class SearchRequest(msgspec.Struct, frozen=True):
 
 
 class SearchResult(msgspec.Struct, frozen=True):
-    """Hits, best first, with the rung that produced them and the version they belong to."""
+    """Hits, best first, with the rung that produced them and the version they belong to.
+
+    ``evidence`` tells what a change would alter; None: nobody can tell, so nobody may keep it.
+    """
 
     hits: tuple[Hit, ...]
     rung: str
     kb_version: int
+    evidence: Evidence | None = None
 
 
 class EmbedderSpec(msgspec.Struct, frozen=True):
