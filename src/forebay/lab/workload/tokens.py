@@ -40,9 +40,12 @@ def split_tokens(text: str) -> list[str]:
 
 
 def tokenize(text: str) -> list[int]:
-    """A 32-bit id for each token: the same piece has the same id in every process."""
+    """A 32-bit id for each token: the same piece has the same id in every process.
+
+    Found one by one, so that other threads get their turn in long texts.
+    """
     crc32 = zlib.crc32
-    return [crc32(piece.encode("utf-8", "surrogatepass")) for piece in _TOKEN.findall(text)]
+    return [crc32(found[0].encode("utf-8", "surrogatepass")) for found in _TOKEN.finditer(text)]
 
 
 def first_tokens(text: str, count: int) -> str:

@@ -39,7 +39,7 @@ from forebay.lab.sim.serving.messages import (
     too_long,
     usage_json,
 )
-from forebay.lab.sim.serving.prompts import Prompt, read_prompt, surely_longer
+from forebay.lab.sim.serving.prompts import Prompt, read_prompt, squeezed, surely_longer
 from forebay.lab.sim.serving.replica import Job, Replica
 from forebay.lab.sim.serving.writing import FaultyAnswer
 from forebay.lab.workload.tokens import tokenize
@@ -47,6 +47,7 @@ from forebay.wire.decoding import JsonDecoder
 from forebay.wire.encoding import encode_json
 
 log = logging.getLogger("forebay.simulate")
+_INLINE_CHARS = 20_000
 _METRICS = [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")]
 _STATUSES: tuple[tuple[type[ForebayError], int], ...] = (
     (PayloadTooLarge, 413),
@@ -253,7 +254,12 @@ class SimulationApp:
     async def _tokens(self, exchange: Exchange) -> None:
         request = self._tokenize.decode(await exchange.body(self._options.max_body_bytes))
         self._check_model(request.model)
-        tokens = tokenize(request.text())
+        text = request.text()
+        if len(text) <= _INLINE_CHARS:
+            tokens = tokenize(text)
+        else:
+            # Token by token beside the loop, which gets its turn between them.
+            tokens = await asyncio.to_thread(tokenize, squeezed(text))
         answer = {
             "count": len(tokens),
             "max_model_len": self._replicas[0].options.config.max_model_len,

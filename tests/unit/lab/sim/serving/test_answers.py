@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 from statistics import median
+from time import thread_time
 
 import pytest
 from hypothesis import given
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 
 from forebay.lab.sim.serving.answers import AnswerMaker, Lengths, Wish
 from forebay.lab.sim.serving.clock import EngineTime
-from forebay.lab.sim.serving.prompts import Prompt, read_prompt, surely_longer
-from forebay.lab.workload.tokens import count_tokens
+from forebay.lab.sim.serving.prompts import Prompt, read_prompt, squeezed, surely_longer
+from forebay.lab.workload.tokens import count_tokens, split_tokens
 
 MAKER = AnswerMaker(Lengths(), seed=1)
 QUESTIONS = st.sampled_from(
@@ -110,6 +111,25 @@ def test_a_text_that_is_surely_longer_is(kind: int, tokens: int) -> None:
         assert count_tokens(text) > tokens
     elif kind < 2:
         assert tokens > 90_000
+
+
+BLANKS = (" ", "\n", "\t", "\u3000", "\x1c", "\u2003")
+
+
+@given(st.lists(st.sampled_from((*BLANKS, "a", "Wort", "字", "，", "é", "_")), max_size=60))
+def test_squeezed_text_has_the_same_tokens(parts: list[str]) -> None:
+    text = " " * 5000 + "".join(parts) + "\n" * 5000 + "".join(parts)
+    assert split_tokens(squeezed(text)) == split_tokens(text)
+    assert count_tokens(squeezed(text)) == count_tokens(text)
+
+
+@pytest.mark.parametrize("blank", BLANKS)
+def test_four_million_blanks_are_read_at_once(blank: str) -> None:
+    text = "a" + blank * 4_000_000 + "b"
+    began = thread_time()
+    assert not surely_longer(text, 8192)
+    assert read_prompt(text, 16).tokens == 2
+    assert thread_time() - began < 0.1, "a pattern that looks at every blank takes 0.2 s and more"
 
 
 def test_engine_time_goes_on_where_it_was_when_its_speed_changes() -> None:

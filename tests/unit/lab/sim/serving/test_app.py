@@ -181,6 +181,12 @@ async def test_tokenize_counts_as_the_usage_does(running: Running) -> None:
     assert chat["usage"]["prompt_tokens"] == counted["count"]
 
 
+async def test_long_texts_are_tokenized_beside_the_loop(running: Running) -> None:
+    text = ("extraordinary 水，\n" + " " * 30_000) * 30
+    _, answer = await running.client.post("/tokenize", {"prompt": text})
+    assert answer["tokens"] == tokenize(text) and answer["count"] == 180
+
+
 REFUSED: tuple[tuple[str, Any, int, str], ...] = (
     ("/v1/chat/completions", b"{", 400, "not valid JSON"),
     ("/v1/chat/completions", b'{"x": ' + b"[" * 60_000, 400, "nested too deeply"),
