@@ -7,15 +7,15 @@ suggest the nearest name; every error names the key, where it came from and what
 from __future__ import annotations
 
 import difflib
-import re
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from forebay.kernel.errors import ConfigError
+from forebay.wire.choices import choices
 
 T = TypeVar("T")
 ENV_PREFIX = "FOREBAY_"
@@ -237,12 +237,8 @@ def build(configuration: Configuration, root: type[T]) -> T:
 
 def _allowed(root: Any, key: str) -> str:
     """The words a setting may have, where it is one of a few."""
-    kind = root
-    for part in re.sub(r"\[[^]]*\]", ".0", key).split("."):
-        kind = _item_type(kind) or _child_type(kind, part)
-    if get_origin(kind) is not Literal:
-        return ""
-    return "; one of " + ", ".join(f'"{option}"' for option in get_args(kind))
+    words = choices(root, key)
+    return "; one of " + ", ".join(f'"{word}"' for word in words) if words else ""
 
 
 def _origin_of(origins: Mapping[str, str], key: str) -> str:

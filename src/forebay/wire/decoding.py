@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from forebay.kernel.errors import InvalidRequest
+from forebay.wire.choices import choices
 
 T = TypeVar("T")
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
@@ -21,6 +22,7 @@ class JsonDecoder(Generic[T]):
     """
 
     def __init__(self, kind: type[T]) -> None:
+        self._kind = kind
         self._decoder = msgspec.json.Decoder(kind)
 
     def decode(self, data: bytes) -> T:
@@ -28,7 +30,7 @@ class JsonDecoder(Generic[T]):
         try:
             return self._decoder.decode(data)
         except msgspec.ValidationError as error:
-            raise _invalid_field(error) from None
+            raise _invalid_field(error, self._kind) from None
         except (msgspec.DecodeError, UnicodeError) as error:
             raise InvalidRequest(
                 f"the body is not valid JSON: {_sentence(str(error))}", code="invalid_json"
@@ -39,12 +41,14 @@ class JsonDecoder(Generic[T]):
             ) from None
 
 
-def _invalid_field(error: msgspec.ValidationError) -> InvalidRequest:
+def _invalid_field(error: msgspec.ValidationError, kind: type) -> InvalidRequest:
     text = str(error)
     place = _PLACE.search(text)
     param = place.group(1) if place and place.group(1) else None
     what = _PLACE.sub("", text).replace("`", "")
     where = f"{param}: " if param else "the body: "
+    if param and (words := choices(kind, param)):
+        what += f"; one of {', '.join(words)}"
     return InvalidRequest(where + _sentence(what[:1].lower() + what[1:]), param=param)
 
 
