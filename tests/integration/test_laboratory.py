@@ -55,6 +55,20 @@ def test_the_short_form_loads_and_writes(engine: str, tmp_path: Path) -> None:
     assert 'lang="zh-CN"' in page and engine in page
 
 
+def test_a_load_of_which_nothing_was_answered_is_no_success(engine: str, tmp_path: Path) -> None:
+    out, load = tmp_path / "run.json", ("--rate", "20", "--count", "10")
+    for target, model, what in (
+        ("http://127.0.0.1:9", "sim", "connect"),
+        (engine, "another", "http_error 10"),
+    ):
+        ran = forebay("bench", target, "--model", model, *load, "--out", str(out))
+        assert ran.returncode == 1 and what in ran.stderr, ran.stderr
+        assert "NOTHING WAS ANSWERED" in ran.stderr
+        assert json.loads(out.read_bytes())["total"]["sent"] == 10
+        again = forebay("bench", "report", str(out))
+        assert again.returncode == 1 and "NOTHING WAS ANSWERED" in again.stderr
+
+
 @pytest.mark.parametrize(
     ("sent", "processes"), [(signal.SIGINT, 1), (signal.SIGINT, 2), (signal.SIGTERM, 1)]
 )

@@ -57,7 +57,7 @@ class Delivery:
         return ""
 
     def give_run(self, result: RunResult) -> int:
-        """Deliver a run; 1 when its generator was the bottleneck, so that scripts notice."""
+        """Deliver a run; 1 when it was none or its generator too slow, so that scripts notice."""
         from forebay.lab.report.runs import write_report
 
         def draw(path: Path, words: Words) -> None:
@@ -67,7 +67,7 @@ class Delivery:
         return self.warn(result)
 
     def warn(self, result: RunResult) -> int:
-        """Say loudly, in every mode, that a result is empty or not valid; the exit status."""
+        """Say loudly, in every mode, what makes a result no success; the exit status."""
         health = result.generator
         if not result.total.sent + result.total.not_sent:
             self.output.alarm(
@@ -75,10 +75,16 @@ class Delivery:
                 "let the load last longer, or the warm-up less."
             )
             return 1
-        if health is None or health.valid:
-            return 0
-        self.output.alarm("THIS RESULT IS NOT VALID: " + "; ".join(health.why_not) + ".")
-        return 1
+        failed = not result.total.ok and result.total.sent > result.total.disconnected
+        if failed:
+            self.output.alarm(
+                f"NOTHING WAS ANSWERED: {_not_whole(result)}; look at the target's address, model "
+                "and key."
+            )
+        if health is not None and not health.valid:
+            failed = True
+            self.output.alarm("THIS RESULT IS NOT VALID: " + "; ".join(health.why_not) + ".")
+        return int(failed)
 
 
 def tell_run(result: RunResult, output: Output) -> None:
@@ -92,10 +98,8 @@ def tell_run(result: RunResult, output: Output) -> None:
         f"good {total.goodput_share:.2%} ({total.good:,} of {asked:,}): "
         f"{total.goodput_per_s:.4g}/s of {result.offered_per_s:.4g}/s offered"
     )
-    failed = {name: count for name, count in total.statuses.items() if name != OK and count}
-    if failed:
-        told = (f"{name} {count:,}" for name, count in failed.items())
-        output.line("not whole: " + ", ".join(told))
+    if failed := _not_whole(result):
+        output.line(f"not whole: {failed}")
     for name, message in result.messages.items():
         output.line(f"  {name}: {message}")
     output.line()
@@ -106,6 +110,12 @@ def tell_run(result: RunResult, output: Output) -> None:
         ("kind", "sent", "good", "", "P50", "P90", "P99", "P99.9", "max"),
         [row for kind, item in figures.items() for row in _rows(kind, item)],
     )
+
+
+def _not_whole(result: RunResult) -> str:
+    """What became of the others, by name; empty when all were answered whole."""
+    statuses = result.total.statuses.items()
+    return ", ".join(f"{name} {count:,}" for name, count in statuses if name != OK and count)
 
 
 def _rows(kind: str, item: Figures) -> list[tuple[str, ...]]:
