@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from forebay.kernel.documents import Hit
 
 _HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _TOKEN = re.compile(rf"[{_HAN}]+|[^\W_{_HAN}]+")
 _SENTENCE = re.compile(r"[^。！？!?\n]+?(?:[。！？!?]+|\.(?=\s|$)|\n|$)")
+_MARKER = re.compile(r"\[\d{1,3}\]")
 _FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _STOP = frozenset(
     "a an and are as at be by do for from has have in is it its no not of on or that the this to "
@@ -41,19 +43,50 @@ def supporting(text: str, passages: Sequence[Hit]) -> list[int]:
 
     In order of first use, at most three; empty when no sentence is mostly in one passage.
     """
-    held = [pieces(f"{hit.chunk.context} {hit.chunk.text}") for hit in passages]
     numbers: list[int] = []
-    for sentence in _SENTENCE.findall(_FENCED.sub("\n", text[:MAX_TEXT_CHARACTERS])):
-        said = pieces(sentence)
-        if len(said) < MIN_PIECES or not held:
+    for statement in _statements(text, passages):
+        if statement.pieces < MIN_PIECES or statement.share < SUPPORTED_SHARE:
             continue
-        shares = [len(said & words) / len(said) for words in held]
-        best = max(shares)
-        if best < SUPPORTED_SHARE:
-            continue
-        number = shares.index(best) + 1
-        if number not in numbers:
-            numbers.append(number)
+        if statement.passage not in numbers:
+            numbers.append(statement.passage)
         if len(numbers) == MAX_PASSAGES_CITED:
             break
     return numbers
+
+
+def unsupported_share(text: str, passages: Sequence[Hit]) -> float:
+    """Return the share of the answer's statements that no passage holds, in 0..1 (F0.2).
+
+    A statement too short to be judged by a share must be held whole, numbers must be in any case;
+    without statements: 1.
+    """
+    held = [
+        statement.numbers
+        and statement.share >= (SUPPORTED_SHARE if statement.pieces >= MIN_PIECES else 1.0)
+        for statement in _statements(text, passages)
+    ]
+    return 1.0 - sum(held) / len(held) if held else 1.0
+
+
+class _Statement(NamedTuple):
+    """A sentence: its distinct pieces, the share of them that the best passage (1-based) holds, and
+    whether that passage holds all of its numbers.
+    """
+
+    pieces: int
+    share: float
+    passage: int
+    numbers: bool
+
+
+def _statements(text: str, passages: Sequence[Hit]) -> Iterator[_Statement]:
+    """The sentences that say anything, each with the passage that holds most of it."""
+    held = [pieces(f"{hit.chunk.context} {hit.chunk.text}") for hit in passages]
+    for sentence in _SENTENCE.findall(_FENCED.sub("\n", text[:MAX_TEXT_CHARACTERS])):
+        said = pieces(_MARKER.sub(" ", sentence))
+        if not said or not held:
+            continue
+        shares = [len(said & words) / len(said) for words in held]
+        best = shares.index(max(shares))
+        numbers = {piece for piece in said if not piece.isalpha()}
+        yield _Statement(len(said), shares[best], best + 1, numbers <= held[best])
