@@ -17,8 +17,8 @@ class EngineServer(LoopbackServer):
 
     ``raw`` replaces the stream by these bytes, written one by one. ``status`` answers an error,
     ``headers`` go with it. Clearing ``gate`` holds every piece back. ``break_after`` cuts the
-    connection after so many pieces. ``requests`` and ``keys`` keep what came, ``gone`` is set
-    when a client has left, ``active`` counts who is being served.
+    connection after so many pieces, ``hold_after`` hangs there. ``requests`` and ``keys`` keep
+    what came, ``gone`` is set when a client has left, ``active`` counts who is being served.
     """
 
     def __init__(self, pieces: Sequence[str] = ("Hello", " there", ".")) -> None:
@@ -28,6 +28,7 @@ class EngineServer(LoopbackServer):
         self.status = 200
         self.headers: dict[str, str] = {}
         self.break_after: int | None = None
+        self.hold_after: int | None = None
         self.usage = True
         self.gone = asyncio.Event()
         self.requests: list[dict[str, Any]] = []
@@ -75,6 +76,8 @@ class EngineServer(LoopbackServer):
                 assert request.transport is not None
                 request.transport.abort()
                 return
+            if number == self.hold_after:
+                await asyncio.Event().wait()
             await response.write(_chunk({"content": piece}, None))
             await asyncio.sleep(0)
         await self.gate.wait()

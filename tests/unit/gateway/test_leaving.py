@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
+from collections.abc import Sequence
 
 import httpx
 import pytest
 
 from forebay.gateway.app import GatewayApp
 from forebay.gateway.exchange import Exchange
+from forebay.kernel.context import RequestContext
 from tests.unit.gateway.fakes import World, serving, until
 from tests.unit.gateway.raw import RawClient, status
 from tests.unit.gateway.test_server import ASK, CHAT, quick
@@ -28,6 +32,37 @@ def test_a_client_that_waits_for_a_go_is_refused_at_once() -> None:
         client.send(f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999999\r\n")
         client.send("connection: close\r\nexpect: 100-continue\r\n\r\n")
         assert status(client.read()) == 413
+
+
+class HeldReranker:
+    """Never comes to an end by itself."""
+
+    def __init__(self) -> None:
+        self.working = 0
+
+    async def rerank(
+        self, ctx: RequestContext, query: str, texts: Sequence[str]
+    ) -> Sequence[float]:
+        self.working += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.working -= 1
+        return ()
+
+
+def test_a_client_that_leaves_during_a_rerank_ends_it_at_once() -> None:
+    reranker = HeldReranker()
+    world = World(settings=quick(), reranker=reranker)
+    with serving(world) as address:
+        with RawClient(address) as client:
+            client.post("/v1/rerank", {"query": "q", "documents": ["a", "b"]})
+            until(lambda: reranker.working == 1)
+        left_at = time.monotonic()
+        until(lambda: reranker.working == 0 and world.app.in_flight == 0)
+        assert time.monotonic() - left_at < 0.2
+    outcome = {"outcome": "cancelled"}
+    assert world.metrics.registry.get_sample_value("forebay_requests_total", outcome) == 1
 
 
 async def test_writing_to_a_broken_connection_is_the_clients_leaving(
