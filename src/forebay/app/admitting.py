@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -27,6 +27,7 @@ from forebay.policy.quota import SharedQuotas
 from forebay.policy.shed import ShedSettings
 from forebay.policy.tail import TailSettings
 
+S = TypeVar("S", bound=msgspec.Struct)
 UNBOUNDED_TOKENS = 2**31 - 1
 FRAME_TOKENS = 200
 TICK_S = 0.05
@@ -188,14 +189,20 @@ def _connected(gate: GateSettings, most: int) -> GateSettings:
 
 
 def _gate(name: str, extra: Mapping[str, PoolAdmission], usual: GateSettings) -> GateSettings:
-    """The gate as configured; parts of ``usual`` where the configuration is silent."""
-    said, silent = extra.get(name, PoolAdmission()).gate, GateSettings()
-    parts = {
-        part: value
-        for part in GateSettings.__struct_fields__
-        if (value := getattr(said, part)) != getattr(silent, part)
-    }
-    return msgspec.structs.replace(usual, **parts)
+    """The gate as configured; ``usual`` where the configuration is silent."""
+    return _over(extra.get(name, PoolAdmission()).gate, GateSettings(), usual)
+
+
+def _over(said: S, silent: S, usual: S) -> S:
+    """``usual`` with what differs from ``silent`` in ``said``, setting by setting."""
+    changes: dict[str, Any] = {}
+    for name in said.__struct_fields__:
+        value, default = getattr(said, name), getattr(silent, name)
+        if isinstance(value, msgspec.Struct):
+            changes[name] = _over(value, default, getattr(usual, name))
+        elif value != default:
+            changes[name] = value
+    return msgspec.structs.replace(usual, **changes)
 
 
 def _rule(

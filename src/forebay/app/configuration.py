@@ -222,7 +222,7 @@ def _from_text(value: Any, kind: Any) -> Any:
 def build(configuration: Configuration, root: type[T]) -> T:
     """Validate the merged values into ``root``; raise ``ConfigError`` naming key and origin."""
     try:
-        return msgspec.convert(configuration.values, root)
+        return msgspec.convert(_filled(configuration.values, root), root)
     except msgspec.ValidationError as error:
         message = str(error)
         key = ""
@@ -233,6 +233,44 @@ def build(configuration: Configuration, root: type[T]) -> T:
         origin = _origin_of(configuration.origins, key)
         where = f"setting {key} ({origin})" if key else "the configuration"
         raise ConfigError(f"{where} is wrong: {message[0].lower()}{message[1:]}.") from error
+
+
+def own_default(field: msgspec.structs.FieldInfo, table: Any = None) -> Any:
+    """What a field has where nothing is said; ``NODEFAULT`` where something must be.
+
+    ``table`` is the value that the table it stands in has by default: two tables of one type may
+    differ in theirs.
+    """
+    if table is not None:
+        return getattr(table, field.name)
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return field.default
+
+
+def _filled(values: Any, kind: Any, table: Any = None) -> Any:
+    """``values`` with what a table given in part has by default; ``convert`` knows only the type's.
+
+    ``table`` as in ``own_default``.
+    """
+    if isinstance(values, list | tuple):
+        item = _item_type(kind)
+        return values if item is None else [_filled(value, item) for value in values]
+    if not isinstance(values, Mapping):
+        return values
+    if not isinstance(kind, type) or not issubclass(kind, msgspec.Struct):
+        item = _mapping_value_type(kind)
+        return {name: _filled(value, item) for name, value in values.items()}
+    filled = dict(values)
+    for field in msgspec.structs.fields(kind):
+        name, default = field.encode_name, own_default(field, table)
+        if name in filled:
+            inner = strip_annotations(field.type)
+            own = default if isinstance(default, msgspec.Struct) else None
+            filled[name] = _filled(filled[name], inner, own)
+        elif table is not None:
+            filled[name] = msgspec.to_builtins(default)
+    return filled
 
 
 def _allowed(root: Any, key: str) -> str:

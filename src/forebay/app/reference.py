@@ -8,7 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from forebay.app.configuration import field_types, strip_annotations
+from forebay.app.configuration import field_types, own_default, strip_annotations
 
 
 class SettingRow(msgspec.Struct, frozen=True):
@@ -20,19 +20,26 @@ class SettingRow(msgspec.Struct, frozen=True):
     description: str
 
 
-def rows(root: type[msgspec.Struct], path: tuple[str, ...] = ()) -> Iterator[SettingRow]:
-    """Every setting under ``root``, depth first; ``<name>`` stands for a name you choose."""
+def rows(
+    root: type[msgspec.Struct], path: tuple[str, ...] = (), table: Any = None
+) -> Iterator[SettingRow]:
+    """Every setting under ``root``, depth first; ``<name>`` stands for a name you choose.
+
+    ``table`` as in ``own_default``.
+    """
     hints = field_types(root)
     for field in msgspec.structs.fields(root):
         annotated = hints[field.name]
         inner = strip_annotations(annotated)
         here = (*path, field.encode_name)
         nested, suffix = _nested(inner)
+        default = own_default(field, table)
         if nested is not None:
-            yield from rows(nested, (*here, *suffix))
+            own = default if isinstance(default, msgspec.Struct) else None
+            yield from rows(nested, (*here, *suffix), own)
             continue
         yield SettingRow(
-            ".".join(here), type_name(annotated), _default(field), _description(annotated)
+            ".".join(here), type_name(annotated), _written(default), _description(annotated)
         )
 
 
@@ -102,16 +109,10 @@ def _description(kind: Any) -> str:
     return found
 
 
-def _default(field: Any) -> str:
-    if field.default is not msgspec.NODEFAULT:
-        value = field.default
-    elif field.default_factory is not msgspec.NODEFAULT:
-        value = field.default_factory()
-    else:
+def _written(default: Any) -> str:
+    if default is msgspec.NODEFAULT:
         return "required"
-    if value is None:
-        return "unset"
-    return msgspec.json.encode(value).decode()
+    return "unset" if default is None else msgspec.json.encode(default).decode()
 
 
 def markdown(

@@ -84,6 +84,7 @@ def test_other_settings_of_a_pool_leave_its_usual_gate() -> None:
     own = {"admission": {"pools": {"extractive": {"gate": {"shed": {"target_s": 0.3}}}}}}
     assert _gate_of(kept) == _gate_of({})
     assert _gate_of(own).shed.target_s == 0.3
+    assert _gate_of(own).shed.max_wait_s == _gate_of({}).shed.max_wait_s == 5.0
     assert _gate_of(own).tail == _gate_of({}).tail
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from forebay.app.configuration import Configuration, build
 from forebay.app.operations import show_config
 from forebay.app.output import Output
-from forebay.app.settings import load_settings
+from forebay.app.reference import rows
+from forebay.app.settings import Settings, load_settings
 from forebay.kernel.errors import ConfigError
+from forebay.policy.bulkhead import RETRIEVAL_GATE
+from forebay.policy.gate import GateSettings
 
 KEY = f"[[tenants.keys]]\nhash = 'sha256:{'a' * 64}'\n"
 TENANT = "[[tenants]]\nname = 'acme'\n"
@@ -49,3 +54,35 @@ def test_a_sound_configuration_passes(tmp_path: Path) -> None:
 def test_config_refuses_an_open_address_as_serve_does() -> None:
     with pytest.raises(ConfigError, match=r"server\.host"):
         show_config(None, {"server.host": "0.0.0.0"}, False, Output(as_json=True))
+
+
+def test_a_table_given_in_part_keeps_its_own_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "forebay.toml"
+    file.write_text(
+        "[admission.retrieval]\nqueue.max_waiting = 9\nlimit.most = 32\n"
+        "[admission.pools.short.gate.shed]\nmax_wait_s = 3.0\n"
+    )
+    admission = load_settings(file, {}, {})[0].admission
+    retrieval = admission.retrieval
+    assert (retrieval.queue.max_waiting, retrieval.limit.most) == (9, 32)
+    rest = msgspec.structs.replace(
+        retrieval, queue=RETRIEVAL_GATE.queue, limit=RETRIEVAL_GATE.limit
+    )
+    assert rest == RETRIEVAL_GATE
+    assert msgspec.structs.replace(retrieval.limit, most=64) == RETRIEVAL_GATE.limit
+    usual = GateSettings().shed
+    assert admission.pools["short"].gate.shed == msgspec.structs.replace(usual, max_wait_s=3.0)
+
+
+def test_nothing_given_is_what_the_code_says_and_all_of_it_can_be_written_down() -> None:
+    assert build(Configuration({}, {}), Settings) == Settings()
+    configuration = Configuration(msgspec.to_builtins(Settings()), {})
+    assert build(configuration, Settings) == Settings()
+
+
+def test_the_reference_tells_the_defaults_of_the_table() -> None:
+    told = {row.key: row.default for row in rows(Settings)}
+    assert told["admission.retrieval.limit.most"] == "64"
+    assert told["admission.pools.<name>.gate.limit.most"] == "1024"
+    assert told["admission.retrieval.shed.max_wait_s"] == "2.0"
+    assert told["tenants.[].name"] == "required"
