@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 
-from forebay.kernel.errors import NotFound
+from forebay.kernel.errors import ForebayError, NotFound
 from forebay.retrieval import KbIndex
+
+log = logging.getLogger("forebay.index")
 
 _WRITERS_MAX = 8
 """Indexes that may keep what writing needs (threads, memory) between two changes."""
@@ -75,11 +78,15 @@ class IndexSet:
         shutil.rmtree(folder, ignore_errors=True)
 
     def maintain(self) -> None:
-        """Background merges of every index."""
+        """Background merges of every index; one that fails does not keep the others from it."""
         for kb in self.names():
             index = self._indexes.get(kb)
-            if index is not None:
+            if index is None:
+                continue
+            try:
                 index.maintain()
+            except ForebayError as error:
+                log.warning("maintenance of %s: %s", kb, error.message)
 
     def close(self) -> None:
         """Close every index."""

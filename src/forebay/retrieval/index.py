@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 _FINGERPRINT_ATTEMPTS = 3
 _ROOM_BYTES = 16_000_000
+_FOLD_RESTS_MAX = 15
+"""Rounds of maintenance, a bit over a minute by default."""
 """Less free space than this, and a failed write is taken for a full disk."""
 
 
@@ -99,6 +101,7 @@ class KbIndex:
             damaged=_weakly(self._note_damage),
         )
         self._busy = False
+        self._fold_failures = self._fold_rests = 0
         self._lock = Lock()
         self._maintenance = Lock()
         self._builds = BuildProcess()
@@ -301,7 +304,7 @@ class KbIndex:
         with self._maintenance:
             if self._writable:
                 self._look_after()
-                self._fold_words()
+                self._fold_when_due(force=force)
             with self._lock:
                 self._check_open()
                 if not self._writable or self._vectors.view.fingerprint is None:
@@ -328,8 +331,24 @@ class KbIndex:
                     self._vectors.unseal()
             return True
 
+    def _fold_when_due(self, *, force: bool) -> None:
+        """Fold words; after failures in a row leave it for 1, 3, 7 … rounds of maintenance."""
+        if self._fold_rests and not force:
+            self._fold_rests -= 1
+            return
+        try:
+            self._fold_words()
+        except ForebayError:
+            self._fold_failures += 1
+            self._fold_rests = min(_FOLD_RESTS_MAX, 2**self._fold_failures - 1)
+            raise
+        self._fold_failures = self._fold_rests = 0
+
     def _fold_words(self) -> None:
         """Put changes of words from memory into the files; changes go on meanwhile."""
+        if not self._lexical.caught_up and not self._damage.is_set():
+            # An earlier attempt failed; to catch up with the record is to write all that is new.
+            self.refresh()
         with self._lock:
             self._check_open()
             fold = self._lexical.begin_fold()

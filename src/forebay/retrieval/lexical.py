@@ -464,6 +464,11 @@ class LexicalIndex:
         return self._open(applied)
 
     @property
+    def caught_up(self) -> bool:
+        """Whether it is known what the files hold; a write that failed leaves that open."""
+        return self._caught_up
+
+    @property
     def generation(self) -> int:
         """The number of the folder in use; each build from nothing has its own."""
         return self._generation

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -18,6 +19,7 @@ from forebay.app.indexes import IndexSet
 from forebay.kernel.errors import StoreFull
 from forebay.retrieval import KbIndex
 from forebay.retrieval.engine import IndexDamaged, write_error
+from forebay.retrieval.lexical import LexicalIndex
 from forebay.testing.index_feed import MemoryIndexFeed
 
 
@@ -156,6 +158,65 @@ def test_an_index_without_room_keeps_what_it_has_and_catches_up(small_disk: Path
     index.refresh()
     assert index.snapshot().lexical.chunks == 201
     index.close()
+
+
+class Full:
+    """A disk without room, until it is cleared."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.attempts, self.cleared, write = 0, False, LexicalIndex._write
+
+        def failing(index: LexicalIndex, *words: Any) -> Any:
+            self.attempts += 1
+            if not self.cleared:
+                raise ValueError("An IO error occurred: 'No space left on device (os error 28)'")
+            return write(index, *words)
+
+        monkeypatch.setattr(LexicalIndex, "_write", failing)
+
+
+def test_words_that_could_not_be_folded_are_tried_again_without_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = MemoryIndexFeed()
+    record.add("alpha one")
+    index = KbIndex.open(tmp_path, "kb", record, writable=True)
+    [second] = record.add("beta two")
+    index.refresh()
+    disk, tried = Full(monkeypatch), []
+    for number in range(40):
+        before = disk.attempts
+        with suppress(StoreFull):
+            index.maintain()
+        tried += [number] * (disk.attempts - before)
+        assert found(index, "beta") == [second]
+    assert tried == [0, 2, 6, 14, 30], "each time it is left alone for longer"
+    disk.cleared = True
+    for _ in range(15):
+        index.maintain()
+    assert disk.attempts == 6 and index.oldest_needed == index.snapshot().version == 2
+    assert found(index, "beta") == [second]
+    index.close()
+
+
+def test_an_index_that_fails_its_upkeep_keeps_no_other_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = {name: MemoryIndexFeed() for name in ("a", "b")}
+    indexes = IndexSet(lambda kb: KbIndex.open(tmp_path / kb, kb, records[kb], writable=True))
+    for name, record in records.items():
+        record.add("alpha")
+        indexes.refresh(name)
+        record.add("beta")
+        indexes.refresh(name)
+    disk = Full(monkeypatch)
+    indexes.maintain()
+    assert disk.attempts == 2
+    assert [one.getMessage()[:16] for one in caplog.records] == [
+        "maintenance of a",
+        "maintenance of b",
+    ]
+    indexes.close()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="threads are counted by the system")
