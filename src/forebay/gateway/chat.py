@@ -144,6 +144,7 @@ def answer_request(kb: str, body: ChatRequest) -> AnswerRequest:
         ),
         top_k=(options.top_k if options else None) or _DEFAULT_TOP_K,
         filter=(options.filter if options else None) or {},
+        extras=body.unused(),
     )
 
 

@@ -178,7 +178,7 @@ class McpTools:
         ctx, x = call
         arguments = self._ask_arguments.decode(data)
         kb = await self._kb(ctx.principal, arguments.kb)
-        request = AnswerRequest(kb, (Message("user", arguments.question),))
+        request = AnswerRequest(kb, (Message("user", arguments.question),), route="mcp")
         pieces: list[str] = []
         end: AnswerEnd | None = None
         events = self._parts.answering.answer(ctx, request)

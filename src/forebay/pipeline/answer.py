@@ -29,7 +29,14 @@ from forebay.kernel.stages import (
     TextDelta,
 )
 from forebay.kernel.streams import closing
-from forebay.pipeline.messages import AnswerDelta, AnswerEnd, AnswerRequest, Citation, Usage
+from forebay.pipeline.messages import (
+    AnswerDelta,
+    AnswerEnd,
+    AnswerRequest,
+    Citation,
+    Rests,
+    Usage,
+)
 from forebay.policy.admission import Admission, Ask, Claimant, Permit
 from forebay.policy.quota import Limit
 
@@ -137,6 +144,7 @@ class AnswerPipeline:
             refused=finished.refused,
             invalid_citations=invalid,
             degradations=tuple(ctx.degradations),
+            rests=Rests(prompt.passages, found),
         )
 
     @asynccontextmanager

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from forebay.kernel.context import Degradation, RequestContext
-from forebay.kernel.documents import CommitReceipt, DocumentInfo, KbInfo
+from forebay.kernel.documents import CommitReceipt, DocumentInfo, Hit, KbInfo
 from forebay.kernel.stages import (
     FinishReason,
     Message,
@@ -17,15 +17,23 @@ from forebay.kernel.stages import (
     SearchResult,
 )
 
+Route = Literal["chat", "mcp"]
+
 
 class AnswerRequest(msgspec.Struct, frozen=True):
-    """A conversation to answer from one knowledge base; the last message is the question."""
+    """A conversation to answer from one knowledge base; the last message is the question.
+
+    ``route`` is how it was asked. ``extras`` are request fields that nothing here understands, as
+    the client sent them: two requests that differ in them are not the same.
+    """
 
     kb: str
     messages: tuple[Message, ...]
     sampling: Sampling = Sampling()
     top_k: int = 5
     filter: Mapping[str, str | tuple[str, ...]] = {}
+    route: Route = "chat"
+    extras: bytes = b""
 
 
 class Citation(msgspec.Struct, frozen=True):
@@ -60,11 +68,18 @@ class AnswerDelta(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
+class Rests(msgspec.Struct, frozen=True):
+    """What an answer rests on: the passages in its prompt, and the retrieval that chose them."""
+
+    passages: tuple[Hit, ...]
+    found: SearchResult
+
+
 class AnswerEnd(msgspec.Struct, frozen=True):
     """What is known when the last text has been sent.
 
     ``invalid_citations`` counts markers that pointed nowhere and were dropped. ``refused``
-    says that no passage supports an answer.
+    says that no passage supports an answer. ``rests`` is for caches; None: nobody may keep it.
     """
 
     finish_reason: FinishReason
@@ -76,6 +91,7 @@ class AnswerEnd(msgspec.Struct, frozen=True):
     refused: bool = False
     invalid_citations: int = 0
     degradations: tuple[Degradation, ...] = ()
+    rests: Rests | None = None
 
 
 class Answering(Protocol):

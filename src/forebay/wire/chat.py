@@ -48,6 +48,16 @@ class ForebayOptions(msgspec.Struct, frozen=True):
     filter: Filter | None = None
 
 
+_UNUSED = (
+    "tools",
+    "functions",
+    "function_call",
+    "logit_bias",
+    "reasoning_effort",
+    "verbosity",
+)
+
+
 class ChatRequest(msgspec.Struct, frozen=True):
     """POST /v1/chat/completions."""
 
@@ -68,6 +78,18 @@ class ChatRequest(msgspec.Struct, frozen=True):
     tool_choice: str | dict[str, Any] | None = None
     logprobs: bool | None = None
     forebay: ForebayOptions | None = None
+    # Not used here, but two requests that differ in them are not the same.
+    tools: Any = None
+    functions: Any = None
+    function_call: Any = None
+    logit_bias: Any = None
+    reasoning_effort: Any = None
+    verbosity: Any = None
+
+    def unused(self) -> bytes:
+        """The fields that nothing here understands, in one form; empty without any."""
+        found = {name: getattr(self, name) for name in _UNUSED if getattr(self, name) is not None}
+        return msgspec.json.encode(found, order="deterministic") if found else b""
 
 
 class CitationBody(msgspec.Struct, frozen=True, omit_defaults=True):
