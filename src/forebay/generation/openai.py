@@ -120,7 +120,7 @@ class OpenAIGenerator:
         try:
             async with aclosing(self._attempt(ctx, pool, replica, _WARMING)) as events:
                 async for _ in events:
-                    replica.succeeded(ctx.clock.now())
+                    replica.answered_at = ctx.clock.now()
         except _TryNext as failed:
             raise failed.error from failed
 
@@ -161,7 +161,6 @@ class OpenAIGenerator:
                         yield event
                 return
             except _TryNext as passed_over:
-                replica.failed(ctx.clock.now())
                 failure = passed_over.error
                 log.warning(
                     "engine %s of pool %s: %s (%s)",
@@ -183,7 +182,7 @@ class OpenAIGenerator:
                 aclosing(self._attempt(ctx, pool, replica, request)) as events,
             ):
                 async for event in events:
-                    replica.succeeded(ctx.clock.now())
+                    replica.answered_at = ctx.clock.now()
                     yield event
         finally:
             replica.outstanding -= 1
@@ -296,10 +295,10 @@ class OpenAIGenerator:
 
 
 def _replicas(ctx: RequestContext, pool: Pool) -> Iterator[Replica]:
-    """Replicas in the order in which to try them: admission's, within its budget, or our own."""
+    """The replicas to try: admission's choices, within its budget; else one after the other."""
     placement = ctx.placement
     if placement is None or placement.pool != pool.settings.name:
-        yield from pool.order(ctx.clock.now())
+        yield from pool.replicas
         return
     yield pool.replicas[placement.replica]
     while placement.again():

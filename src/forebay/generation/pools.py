@@ -1,4 +1,4 @@
-"""Engine pools: which pool takes a prompt, which replica takes the next request."""
+"""Engine pools: which takes a prompt, and what is under way at their replicas."""
 
 from __future__ import annotations
 
@@ -8,42 +8,19 @@ from forebay.generation.connections import Connections, KeepAll, MakeSizing
 from forebay.generation.settings import EngineSettings, PoolSettings
 from forebay.kernel.errors import ConfigError, ContextTooLong
 
-_REST_S = 1.0
-_REST_MAX_S = 30.0
-
 
 class Replica:
-    """One endpoint of a pool and what is under way there.
-
-    After failures in a row it rests 1, 2, 4 … 30 s: it is tried then only after all others.
-    """
+    """One endpoint of a pool and what is under way there."""
 
     def __init__(self, base_url: str, connections: Connections) -> None:
         self.connections = connections
         self.url = base_url.rstrip("/") + "/chat/completions"
         self.outstanding = 0
-        self.failures = 0
         self.answered_at = float("-inf")
-        self._rests_until = float("-inf")
-
-    def resting(self, now: float) -> bool:
-        """Whether it failed so recently that others go first."""
-        return now < self._rests_until
-
-    def failed(self, now: float) -> None:
-        """Note a failure before the first token."""
-        self._rests_until = now + min(_REST_MAX_S, _REST_S * 2 ** min(self.failures, 10))
-        self.failures += 1
-
-    def succeeded(self, now: float) -> None:
-        """Note a token."""
-        self.answered_at = now
-        self.failures = 0
-        self._rests_until = float("-inf")
 
 
 class Pool:
-    """The replicas of one pool; the least busy goes first, equals take turns, resting ones last."""
+    """The replicas of one pool; which of them takes a request is admission's to say."""
 
     def __init__(
         self, settings: PoolSettings, engine: EngineSettings, sizing: MakeSizing = KeepAll
@@ -52,15 +29,6 @@ class Pool:
         self.replicas = tuple(
             Replica(url, Connections(engine, sizing(engine))) for url in settings.base_urls
         )
-        self._turn = 0
-
-    def order(self, now: float) -> list[Replica]:
-        """Return the replicas in the order in which to try them now."""
-        count = len(self.replicas)
-        start = self._turn
-        self._turn = (start + 1) % count
-        turned = [self.replicas[(start + step) % count] for step in range(count)]
-        return sorted(turned, key=lambda one: (one.resting(now), one.outstanding))
 
     def connections(self, now: float) -> dict[str, float]:
         """Connections in use and worth keeping."""
@@ -70,11 +38,10 @@ class Pool:
         }
 
     def statistics(self) -> dict[str, int]:
-        """Requests under way and replicas that failed last."""
+        """Requests under way, and replicas."""
         return {
             "outstanding": sum(one.outstanding for one in self.replicas),
             "replicas": len(self.replicas),
-            "failing": sum(one.failures > 0 for one in self.replicas),
         }
 
 
