@@ -43,6 +43,7 @@ from forebay.pipeline.messages import Citation
 from forebay.policy.admission import Admission
 from forebay.policy.bulkhead import BoundedRetriever
 from forebay.policy.connections import ConnectionSettings, ConnectionSizer
+from forebay.policy.pace import Pace
 from forebay.policy.quota import SharedQuotas
 from forebay.rerank import SimilarityReranker, SimilaritySettings
 from forebay.retrieval import HybridRetriever
@@ -76,7 +77,7 @@ class Answerer(msgspec.Struct, frozen=True):
     def statistics(self) -> dict[str, dict[str, float]]:
         """Figures of the gates, retrieval's included, and of connections to engines."""
         now = self.process.reading.clock.now()
-        found = {**self.admission.statistics(), "retrieval": self.retriever.gate.statistics()}
+        found = {**self.admission.statistics(), "retrieval": self.retriever.statistics()}
         for pool in self.engines:
             found.setdefault(pool.settings.name, {}).update(pool.connections(now))
         return found
@@ -146,7 +147,10 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
         hybrid = HybridRetriever(
             reading.indexes.get, reading.embedder, settings.retrieval, reading.threads.executor
         )
-        retriever = BoundedRetriever(hybrid, reading.clock, settings.admission.retrieval)
+        pace = None
+        if settings.admission.enabled:
+            pace = Pace(settings.admission.pace, admission.desk.takes)
+        retriever = BoundedRetriever(hybrid, reading.clock, settings.admission.retrieval, pace)
         parts = AnswerParts(
             retriever=retriever,
             prompting=PromptBuilder(settings.context, counter, secrets.token_hex(8)),

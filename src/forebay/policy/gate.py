@@ -6,7 +6,8 @@ room it is sent to a replica; it reports its first token and its end. Each call 
 ``sent`` and ``refused`` return them and must be read after every call.
 
 Room is, for each replica, fewer than ``limit`` requests (an ``AdaptiveLimit`` for the pool) and at
-most ``max_tokens`` of cost (F1.7: the number and tokens let in are the engine's batch).
+most ``batch.tokens`` of cost (F1.7: the number and tokens let in are the engine's batch, and the
+line is what gathers for it). Both follow the memory that engines show, where they do (F2.13).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from forebay.policy.balance import (
     ReplicaLoad,
     choose,
 )
+from forebay.policy.batch import Batch, BatchSettings
 from forebay.policy.limit import AdaptiveLimit, LimitSettings
 from forebay.policy.quantiles import RecentQuantiles
 from forebay.policy.queue import CLASSES, FairQueue, QueueSettings, Waiting
@@ -51,6 +53,7 @@ class GateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ejection: EjectionSettings = EjectionSettings()
     retry: RetrySettings = RetrySettings()
     tail: TailSettings = TailSettings()
+    batch: BatchSettings = BatchSettings()
     long_tokens: Annotated[float, Meta(description="Requests that cost more are long.", gt=0.0)] = (
         4000.0
     )
@@ -135,6 +138,7 @@ class PoolGate:
         self._settings = settings
         self.queue: FairQueue[Ticket] = FairQueue(settings.queue)
         self.limit = AdaptiveLimit(settings.limit, len(replicas))
+        self.batch = Batch(settings.batch, settings.max_tokens)
         self.drain = DrainRate()
         self.service = ServiceForecast()
         self.loads = tuple(ReplicaLoad(name) for name in replicas)
@@ -212,6 +216,7 @@ class PoolGate:
             self.limit.observe((now - ticket.sampled_at) / written, self._used(in_flight))
             self.service.observe(ticket.input_tokens, tokens, now - ticket.sent_at)
             ticket.sampled_at = now
+        self.batch.written += tokens - ticket.sampled_tokens
         ticket.sampled_tokens = tokens
         done = min(ticket.cost, float(ticket.input_tokens + tokens))
         self.drain.done(done - ticket.credited, now)
@@ -251,6 +256,7 @@ class PoolGate:
             self.queue.remove(ticket.place)
         elif ticket.state == "sent":
             in_flight = self._give_back(ticket, now, ok=ok)
+            self.batch.written += max(0, ticket.output_tokens - ticket.sampled_tokens)
             # By what was reserved: those who wait are counted so, too.
             self.drain.done(max(0.0, ticket.cost - ticket.credited), now)
             self._learn(ticket, now, in_flight, ok)
@@ -280,6 +286,7 @@ class PoolGate:
 
     def tick(self, now: float) -> None:
         """Look again without an occasion: a rest has ended, a replica hangs, limits changed."""
+        self.batch.follow(self.limit, self.loads, now)
         self._dispatch(now)
 
     def signals(self, replica: int, *, waiting: int | None, kv_use: float | None) -> None:
@@ -297,6 +304,10 @@ class PoolGate:
         queues = queued > max(2, load.requests // 10)
         load.most = load.requests - min(queued, load.requests // 2) if queues else math.inf
         load.waiting = waiting or 0
+
+    def free(self) -> int:
+        """Places that nobody holds."""
+        return max(0, self.limit.limit * len(self.loads) - sum(one.requests for one in self.loads))
 
     # What the caller must carry out.
 
@@ -406,13 +417,13 @@ class PoolGate:
 
     def _fit(self, ticket: Ticket, now: float) -> list[int]:
         limit = max(1, int(self.limit.limit * (1 - self.hold)))
-        most = self._settings.max_tokens * (1 - self.hold)
+        most = self.batch.tokens.bound * (1 - self.hold)
         return [
             at
             for at, load in enumerate(self.loads)
             if load.requests < min(limit, load.most)
             and not load.full
-            and (not most or not load.requests or load.cost + ticket.cost <= most)
+            and (not load.requests or load.cost + ticket.cost <= most)
             and self.health[at].admits(now)
         ]
 

@@ -10,6 +10,8 @@ times the unloaded one, from pools of one slot upwards (the floor is 1).
 No steady state shows the unloaded latency, and the first one may have been measured in a crowd. So
 every ``probe_every`` windows, and once when the doubling ends, one window is measured at
 limit / (1.5 x tolerance): were the limit too high by any factor, each probe takes a third off it.
+
+Latency is not all: ``scale`` is for whoever sees memory and throughput (``policy.batch``).
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ class AdaptiveLimit:
         "_doubling",
         "_exact",
         "_failed",
+        "_grows",
         "_peak",
         "_places",
         "_restore",
@@ -72,6 +75,7 @@ class AdaptiveLimit:
         self._peak = 0
         self._windows = 0
         self._doubling = True
+        self._grows = False
         self._restore: float | None = None
         self._skip = 0
 
@@ -101,6 +105,17 @@ class AdaptiveLimit:
         ):
             self._decide()
 
+    def scale(self, factor: float) -> None:
+        """Take less at once, or more; more only if it was all used and latency allowed it."""
+        if factor < 1:
+            self._doubling = False
+        elif not self._grows:
+            return
+        if self._restore is None:
+            self._set(self._exact * factor)
+        else:
+            self._restore *= factor
+
     def statistics(self) -> dict[str, float]:
         """The limit and the unloaded latency it goes by."""
         return {"limit": self.limit, "base": self.base}
@@ -109,6 +124,7 @@ class AdaptiveLimit:
         samples, failed, peak = self._samples, self._failed, self._peak
         self._samples, self._failed, self._peak = [], 0, 0
         self._windows += 1
+        self._grows = False
         if failed > len(samples) // 4:
             self._doubling, self._restore = False, None
             self._set(self._exact * 0.9)
@@ -133,6 +149,7 @@ class AdaptiveLimit:
         if ratio > 1:
             self._set(self._exact * max(0.5, 1 / ratio))
         elif peak >= self.limit:
+            self._grows = True
             share = 1.0 if self._doubling else min(0.5, (1 / ratio - 1) / 2)
             self._set(self._exact + max(share * self._exact, 0.5 / ratio))
         if (ended or self._windows % self._settings.probe_every == 0) and self.limit > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +15,7 @@ from forebay.kernel.stages import SearchRequest, SearchResult
 from forebay.policy.bulkhead import RETRIEVAL_GATE, BoundedRetriever
 from forebay.policy.gate import GateSettings
 from forebay.policy.limit import LimitSettings
+from forebay.policy.pace import Pace, PaceSettings, Takes
 from forebay.policy.queue import QueueSettings
 
 FOUND = SearchResult((), "bm25", 1)
@@ -102,3 +104,77 @@ async def test_a_laptop_with_eight_readers_is_never_refused() -> None:
             assert await bounded.retrieve(context(), ASKED) == FOUND
 
     await asyncio.gather(*(reader() for _ in range(8)))
+
+
+def answering(within_s: float = 5.0) -> RequestContext:
+    """A context of an answer that holds a place."""
+    ctx = context(within_s)
+    ctx.placement = cast(Any, object())
+    return ctx
+
+
+def paced(inner: Slow, least: int = 2) -> BoundedRetriever:
+    """Behind engines that are full and answer nothing: the pace is at its least."""
+    pace = Pace(PaceSettings(least=least, refresh_s=1e6), lambda: Takes(0, 0))
+    pace.took(0.01)
+    return BoundedRetriever(inner, SystemClock(), RETRIEVAL_GATE, pace)
+
+
+async def test_answers_keep_their_pace_and_searches_are_not_bound_by_it() -> None:
+    inner = Slow()
+    bounded = paced(inner)
+    loop = asyncio.get_running_loop()
+    answers = [loop.create_task(bounded.retrieve(answering(), ASKED)) for _ in range(6)]
+    await asyncio.sleep(0.01)
+    assert inner.working == 2
+    searches = [loop.create_task(bounded.retrieve(context(), ASKED)) for _ in range(5)]
+    await asyncio.sleep(0.01)
+    assert inner.working == 7
+    figures = bounded.statistics()
+    assert (figures["answers_at_work"], figures["answers_waiting"]) == (2, 4)
+    inner.gate.set()
+    assert await asyncio.gather(*answers, *searches) == [FOUND] * 11
+    figures = bounded.statistics()
+    assert figures["answers_at_work"] == figures["answers_waiting"] == 0
+
+
+async def test_an_answer_waits_for_its_turn_no_longer_than_its_deadline() -> None:
+    inner = Slow()
+    bounded = paced(inner, least=1)
+    loop = asyncio.get_running_loop()
+    first = loop.create_task(bounded.retrieve(answering(), ASKED))
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded) as refused:
+        await bounded.retrieve(answering(within_s=0.05), ASKED)
+    assert refused.value.code == "overloaded_deadline"
+    inner.gate.set()
+    assert await first == FOUND
+    assert await bounded.retrieve(answering(), ASKED) == FOUND
+
+
+async def test_turns_come_back_wherever_an_answer_is_cut() -> None:
+    inner = Slow()
+    bounded = paced(inner)
+    loop = asyncio.get_running_loop()
+    for round_ in range(60):
+        tasks = [loop.create_task(bounded.retrieve(answering(), ASKED)) for _ in range(6)]
+        for step in range(6):
+            await asyncio.sleep(0)
+            if step == round_ % 6:
+                inner.gate.set()  # turns are handed on while others leave
+        for task in tasks[round_ % 3 :: 2]:
+            task.cancel()
+        for _ in range(round_ % 4):
+            await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        inner.gate.clear()
+    figures = bounded.statistics()
+    assert figures["answers_at_work"] == figures["answers_waiting"] == figures["in_flight"] == 0
+    inner.gate.set()
+    with pytest.raises(ValueError, match="no"):
+        await bounded.retrieve(answering(), SearchRequest("kb", "bad"))
+    assert bounded.statistics()["answers_at_work"] == 0

@@ -8,7 +8,6 @@ from random import Random
 import pytest
 
 from forebay.kernel.errors import ConfigError
-from forebay.policy.batch import BatchSettings, BatchSize, concurrency_for
 from forebay.policy.limit import AdaptiveLimit, LimitSettings
 from forebay.policy.retry import RetryBudget, RetrySettings
 from forebay.policy.shed import DelayShedder, DrainRate, ServiceForecast, ShedSettings
@@ -155,19 +154,3 @@ def test_retries_stay_within_a_tenth() -> None:
     assert not budget.take(2, remaining_s=10, needs_s=1)
     budget.request()
     assert not RetryBudget(RetrySettings()).take(1, remaining_s=0.5, needs_s=1)
-
-
-def test_batches_follow_slope_and_memory() -> None:
-    size = BatchSize(BatchSettings(), 100)
-    assert size.look(100, 0.5, 0.0) == 100
-    assert size.look(120, 0.5, 5.0) == 120
-    assert size.look(500, 0.5, 6.0) == 120  # too soon
-    assert size.look(125, 0.5, 10.0) == 120  # a small rise
-    assert size.look(100, 0.9, 15.0) == 90
-    assert size.look(50, 0.7, 20.0) == 90  # memory is not the reason
-
-
-def test_littles_law() -> None:
-    assert concurrency_for(120, 0.043) == 6
-    assert concurrency_for(100, 0.05) == 5
-    assert concurrency_for(0, 1) == 1

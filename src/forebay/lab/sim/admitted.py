@@ -23,6 +23,7 @@ from forebay.policy.admission import (
 from forebay.policy.gate import SAMPLE_S, PoolGate, Ticket
 
 TICK_S = 0.05
+LOOK_S = 1.0
 
 
 class _FleetClock(Clock):
@@ -56,6 +57,7 @@ class AdmittedRouter:
         self.desk = Desk(settings, rules, gates, clock, clock)
         self._jobs: dict[Ticket, Job] = {}
         self._ticking = False
+        self._looks_at = 0.0
 
     def arrived(self, job: Job, now: float) -> None:
         """Reserve and enter, or be refused."""
@@ -107,6 +109,9 @@ class AdmittedRouter:
         self._ticking = bool(self._jobs)
         if self._ticking:
             self._report(now)
+            if now >= self._looks_at:
+                self._look()
+                self._looks_at = now + LOOK_S
             for gate in self.desk.gates.values():
                 gate.tick(now)
                 gate.judge(now)
@@ -121,6 +126,13 @@ class AdmittedRouter:
                 assert isinstance(entry, Entry)
                 assert entry.gate is not None
                 entry.gate.progress(ticket, self._fleet.written(job), now)
+
+    def _look(self) -> None:
+        """Tell the gates what a server reads on its engines' metrics pages."""
+        for name, gate in self.desk.gates.items():
+            for number, replica in enumerate(self._pools[name].replicas):
+                seen = self._fleet.figures(replica)
+                gate.signals(number, waiting=seen.waiting, kv_use=seen.kv_use)
 
     def _carry_out(self, gate: PoolGate) -> None:
         for ticket in gate.refused():

@@ -20,6 +20,7 @@ from forebay.policy.admission.settings import AdmissionSettings
 from forebay.policy.cost import COST_PROFILES, CostWeights
 from forebay.policy.estimate import OutputEstimates
 from forebay.policy.gate import PoolGate, Ticket
+from forebay.policy.pace import Takes
 from forebay.policy.quota import Claim, QuotaLedger, Quotas, Refusal, Reservation, largest
 
 CUT_FACTOR = 1.5
@@ -103,6 +104,7 @@ class Desk:
         self._settings = settings
         self._book = ClaimBook(settings)
         self._in_work: dict[str, int] = {}
+        self._ended = 0  # answers that an engine began, whole or not
 
     def replace(self, settings: AdmissionSettings) -> None:
         """Other settings from now on; what was used stays used."""
@@ -222,6 +224,7 @@ class Desk:
             del self._in_work[tenant]
         used = 0.0
         if entry.prompt_tokens:
+            self._ended += 1
             used = entry.weights.cost(entry.prompt_tokens, entry.completion_tokens)
             if ok:
                 self.estimates.settled(_kind(ask), entry.completion_tokens)
@@ -234,6 +237,10 @@ class Desk:
         if entry.gate is not None:
             entry.ticket.output_tokens = entry.completion_tokens
             entry.gate.finish(entry.ticket, now, ok=ok)
+
+    def takes(self) -> Takes:
+        """What generation takes, for whoever feeds it."""
+        return Takes(self._ended, sum(gate.free() for gate in self.gates.values()))
 
     def statistics(self) -> dict[str, dict[str, float]]:
         """Figures of every gate, and of the quotas under ``quota``."""

@@ -26,7 +26,10 @@ def lanes(rule: PoolRule, how: PoolAdmission) -> tuple[tuple[PoolRule, GateSetti
         return ((rule, gate),)
     few = LimitSettings(initial=how.long_requests, most=how.long_requests)
     long = msgspec.structs.replace(rule, name=rule.name + LONG, engines=rule.name)
+    # The long ones hold the memory: fewer short ones would free little of it.
+    unmoved = msgspec.structs.replace(gate.batch, enabled=False)
+    short = msgspec.structs.replace(gate, batch=unmoved)
     return (
-        (msgspec.structs.replace(rule, max_total_tokens=long_tokens), gate),
+        (msgspec.structs.replace(rule, max_total_tokens=long_tokens), short),
         (long, msgspec.structs.replace(gate, limit=few, shed=_PATIENT)),
     )

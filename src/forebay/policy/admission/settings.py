@@ -14,6 +14,7 @@ from forebay.policy.cost import COST_PROFILES
 from forebay.policy.estimate import EstimateSettings
 from forebay.policy.gate import GateSettings
 from forebay.policy.hedge import HedgeSettings
+from forebay.policy.pace import PaceSettings
 from forebay.policy.quota import Limit, QuotaWindow
 
 Dimension = Literal["key", "user", "tenant", "line", "ip", "all"]
@@ -134,6 +135,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         ),
     ] = {}
     retrieval: GateSettings = RETRIEVAL_GATE
+    pace: PaceSettings = PaceSettings()
     scale_out: ScaleOutSettings = ScaleOutSettings()
     estimate: EstimateSettings = EstimateSettings()
     passage_tokens: Annotated[
