@@ -98,7 +98,7 @@ class ChatRoute:
                 if not x.started:
                     x.first_text_at = clock.now()
                     await x.start_stream(stage_headers(x.context))
-                elif any(isinstance(event, AnswerDelta) for event in batch):
+                elif isinstance(batch[0], AnswerDelta):
                     metrics.itl(clock.now() - written_at)
                 written_at = clock.now()
                 if writer.end is not None:
@@ -145,6 +145,7 @@ def answer_request(kb: str, body: ChatRequest) -> AnswerRequest:
         top_k=(options.top_k if options else None) or _DEFAULT_TOP_K,
         filter=(options.filter if options else None) or {},
         extras=body.unused(),
+        reserved_tokens=max(body.max_completion_tokens or 0, body.max_tokens or 0) or None,
     )
 
 

@@ -159,7 +159,7 @@ class AnswerPipeline:
             deadline_at=ctx.deadline.at,
             input_tokens=tokens,
             passages=request.top_k,
-            cap=request.sampling.max_tokens,
+            cap=request.reserved_tokens or request.sampling.max_tokens,
             session=_session(ctx, request.messages),
             weight=ctx.principal.plan.weight,
         )

@@ -23,8 +23,10 @@ Route = Literal["chat", "mcp"]
 class AnswerRequest(msgspec.Struct, frozen=True):
     """A conversation to answer from one knowledge base; the last message is the question.
 
-    ``route`` is how it was asked. ``extras`` are request fields that nothing here understands, as
-    the client sent them: two requests that differ in them are not the same.
+    ``reserved_tokens`` is the output to reserve, where the client named a larger cap beside
+    ``sampling.max_tokens``. ``route`` is how it was asked. ``extras`` are request fields that
+    nothing here understands, as the client sent them: two requests that differ in them are not the
+    same.
     """
 
     kb: str
@@ -34,6 +36,7 @@ class AnswerRequest(msgspec.Struct, frozen=True):
     filter: Mapping[str, str | tuple[str, ...]] = {}
     route: Route = "chat"
     extras: bytes = b""
+    reserved_tokens: int | None = None
 
 
 class Citation(msgspec.Struct, frozen=True):

@@ -357,3 +357,15 @@ def test_alone_they_use_at_most_what_was_left_for_each_and_the_refill(
     allowed = limit.burst + limit.rate_per_s * lost_at
     shares = limit.burst + limit.rate_per_s * passed_s
     assert story.used() - used <= shares + max(0.0, allowed - used) + 1e-6
+
+
+def test_what_debt_cannot_hold_does_not_come_back() -> None:
+    fleet, claim = Fleet(1), Claim("tenant", "t", SMALL)
+    got = fleet.reserve(0, [claim], 50)
+    assert isinstance(got, Reservation)
+    got.correct(1000, fleet.clock.now())
+    fleet.beat()
+    assert fleet.level(claim) == pytest.approx(-300)
+    got.settle(40, fleet.clock.now())
+    fleet.beat()
+    assert fleet.level(claim) == pytest.approx(300 - 40)

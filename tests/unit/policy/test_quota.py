@@ -76,6 +76,43 @@ def test_running_over_is_paid_later_down_to_minus_one_burst() -> None:
     assert again == Refusal("d0", "k", 11.0)
 
 
+def test_what_debt_cannot_hold_does_not_come_back() -> None:
+    ledger = QuotaLedger()
+    wanted = claims(100.0, 1000.0)
+    one = ledger.reserve(wanted, 20, NOW)
+    assert isinstance(one, Reservation)
+    one.correct(600, NOW)
+    assert ledger.remaining([wanted[0]], NOW) == (wanted[0], -100)
+    assert ledger.remaining([wanted[1]], NOW) == (wanted[1], 400)
+    one.correct(500, NOW)
+    one.settle(30, NOW)
+    assert ledger.remaining([wanted[0]], NOW) == (wanted[0], 70)
+    assert ledger.remaining([wanted[1]], NOW) == (wanted[1], 970)
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(1, 100), st.floats(0, 400), st.floats(0, 100)), min_size=1, max_size=8
+    )
+)
+def test_prompts_however_long_change_nothing_in_the_end(
+    calls: list[tuple[float, float, float]],
+) -> None:
+    ledger = QuotaLedger()
+    [wanted] = claims(800.0, rate=1e-9)
+    open_, used = [], 0.0
+    for amount, corrected, paid in calls:
+        got = ledger.reserve([wanted], amount, NOW)
+        assert isinstance(got, (Reservation, Refusal))
+        if isinstance(got, Reservation):
+            got.correct(amount + corrected * 5, NOW)
+            open_.append((got, min(paid, amount)))
+    for one, paid in open_:
+        one.settle(paid, NOW)
+        used += paid
+    assert ledger.bucket(wanted, NOW).level(NOW) == pytest.approx(800 - used, abs=1e-6)
+
+
 def test_a_bound_on_buckets_cannot_be_evaded_with_new_keys() -> None:
     ledger = QuotaLedger(max_buckets=4)
     limit = Limit(1.0, 10.0)

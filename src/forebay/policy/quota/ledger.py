@@ -56,30 +56,36 @@ class Chargeable(Protocol):
 class Reservation:
     """What one request holds until it is settled."""
 
-    __slots__ = ("amount", "buckets", "open")
+    __slots__ = ("_held", "amount", "buckets", "open")
 
     def __init__(self, buckets: Sequence[Chargeable], amount: float) -> None:
         self.buckets = buckets
         self.amount = amount
         self.open = True
+        self._held = [amount] * len(buckets)
 
     def correct(self, amount: float, now: float) -> None:
         """Hold ``amount`` instead, once it is known better; may go into debt."""
-        if self.open:
-            self._move(amount, now)
+        if not self.open or amount == self.amount:
+            return
+        for at, bucket in enumerate(self.buckets):
+            more = amount - self._held[at]
+            if more > 0:
+                # Debt ends at one burst: what cannot be held must not come back in the end.
+                more = min(more, max(0.0, bucket.level(now) + bucket.limit.burst))
+            bucket.take(more, now)
+            self._held[at] += more
+        self.amount = amount
 
     def settle(self, used: float, now: float) -> None:
         """Pay ``used`` and end; the rest goes back, what is missing becomes debt."""
-        if self.open:
-            self.open = False
-            self._move(used, now)
-
-    def _move(self, amount: float, now: float) -> None:
-        if amount == self.amount:
+        if not self.open:
             return
-        for bucket in self.buckets:
-            bucket.take(amount - self.amount, now)
-        self.amount = amount
+        self.open = False
+        for held, bucket in zip(self._held, self.buckets, strict=True):
+            if used != held:
+                bucket.take(used - held, now)
+        self.amount = used
 
 
 class Quotas(Protocol):
