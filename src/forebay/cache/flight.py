@@ -1,0 +1,115 @@
+"""Single flight: equal calls that come while one is under way wait for it.
+
+The work belongs to the registry, not to whoever asked first: it goes on while anybody waits and
+ends when nobody does. Everyone waits by their own deadline. What went wrong for reasons of the
+first caller's own (its deadline, its quota) is not given to the others: one of them begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+from forebay.kernel.clock import Deadline
+from forebay.kernel.errors import DeadlineExceeded, RateLimited
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+OWN_ERRORS: tuple[type[BaseException], ...] = (DeadlineExceeded, RateLimited)
+"""Errors that say something of the caller for whom the work was done, and not of the work."""
+MOST_FLIGHTS = 10_000
+CLOSE_S = 5.0
+
+
+class _Flight(Generic[V]):
+    """Work under way and how many wait for it."""
+
+    __slots__ = ("task", "waiting")
+
+    def __init__(self, task: asyncio.Task[V]) -> None:
+        self.task = task
+        self.waiting = 0
+
+
+class Flights(Generic[K, V]):
+    """The calls under way of one kind; confined to one event loop.
+
+    Beyond ``most`` of them a call is made for its caller alone.
+    """
+
+    def __init__(self, most: int = MOST_FLIGHTS) -> None:
+        self._most = most
+        self._flights: dict[K, _Flight[V]] = {}
+        self.made = 0
+        self.joined = 0
+
+    def __len__(self) -> int:
+        return len(self._flights)
+
+    def statistics(self) -> dict[str, int]:
+        """Calls under way, calls made, and calls that found one under way."""
+        return {"under_way": len(self._flights), "made": self.made, "joined": self.joined}
+
+    async def run(
+        self, key: K, deadline: Deadline, make: Callable[[], Awaitable[V]]
+    ) -> tuple[V, bool]:
+        """Return the value, and whether it was made for this caller.
+
+        Raises what ``make`` raised, and ``DeadlineExceeded`` when ``deadline`` comes first.
+        """
+        while True:
+            flight = self._flights.get(key)
+            leads = flight is None
+            if flight is None:
+                self.made += 1
+                if len(self._flights) >= self._most:
+                    return await make(), True
+                flight = self._begin(key, make)
+            else:
+                self.joined += 1
+            await self._wait(key, flight, deadline)
+            if leads or not _own(flight.task):
+                return flight.task.result(), leads
+            # The first caller's own trouble: this one may make it.
+
+    def _begin(self, key: K, make: Callable[[], Awaitable[V]]) -> _Flight[V]:
+        async def work() -> V:
+            return await make()
+
+        flight = _Flight(asyncio.get_running_loop().create_task(work()))
+        self._flights[key] = flight
+        flight.task.add_done_callback(lambda _: self._landed(key, flight))
+        return flight
+
+    async def _wait(self, key: K, flight: _Flight[V], deadline: Deadline) -> None:
+        flight.waiting += 1
+        try:
+            await asyncio.wait((flight.task,), timeout=deadline.remaining())
+        finally:
+            flight.waiting -= 1
+            abandoned = not flight.waiting and not flight.task.done()
+            if abandoned:
+                # Who comes now must not join what is about to end.
+                self._landed(key, flight)
+                flight.task.cancel()
+        if not flight.task.done():
+            raise DeadlineExceeded("the request's deadline passed before the work was done.")
+
+    def _landed(self, key: K, flight: _Flight[V]) -> None:
+        if self._flights.get(key) is flight:
+            del self._flights[key]
+
+    async def close(self) -> None:
+        """End what is under way; whoever waits for it is cancelled with it."""
+        tasks = [flight.task for flight in self._flights.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_S)
+
+
+def _own(task: asyncio.Task[V]) -> bool:
+    """Whether the work failed for reasons of the caller who led it."""
+    return not task.cancelled() and isinstance(task.exception(), OWN_ERRORS)
