@@ -183,8 +183,12 @@ class ChangeSet(msgspec.Struct, frozen=True):
 
 
 class Vectors(msgspec.Struct, frozen=True):
-    """``len(ids)`` row vectors, float32 little-endian, row-major, L2-normalised."""
+    """``len(ids)`` row vectors, float32 little-endian, row-major, L2-normalised.
+
+    ``cached``: whether they were remembered rather than made; None: nobody remembers.
+    """
 
     ids: tuple[int, ...]
     dimensions: int
     data: bytes
+    cached: bool | None = None
