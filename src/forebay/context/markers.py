@@ -39,6 +39,7 @@ _BODY = re.compile(
     rf"(?:{_NOTE}{{0,{_NOTE_MAX}}})?(?P<close>[\]】］])"
 )
 _SPECIAL = re.compile(rf"[{_OPEN}\\`~\n \t]")
+_PLAIN = re.compile(rf"[ \t]*[^{_OPEN}\\`~\n \t]+(?:[ \t]+[^{_OPEN}\\`~\n \t]+)*")
 _CODE_SPECIAL = re.compile(r"[`~\n]")
 _TICKS = re.compile(rf"`{{1,{HELD_CHARACTERS_MAX}}}|~{{1,{HELD_CHARACTERS_MAX}}}")
 _SPACES = re.compile(r"[ \t]+")
@@ -78,6 +79,17 @@ class MarkerStream:
 
     def feed(self, text: str) -> str:
         """Return what is certain now."""
+        if (
+            not self._buffer
+            and self._mode == "prose"
+            and not self._dropped
+            and len(text) <= _SLICE
+            and _PLAIN.fullmatch(text)
+        ):
+            # Words and nothing else, which is what most tokens are.
+            self._subscript = False
+            self._note(text)
+            return text
         return "".join(self._take(text[at : at + _SLICE]) for at in range(0, len(text), _SLICE))
 
     def finish(self) -> str:

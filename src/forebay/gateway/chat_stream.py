@@ -20,7 +20,8 @@ from forebay.wire.chat import ChatChunk, ChunkChoice, CitationBody, Delta, Foreb
 from forebay.wire.encoding import encode_json
 from forebay.wire.sse import DONE, encode_data
 
-_TAIL = re.compile(r"(?:\[\d{1,3}\]|.)\Z", re.DOTALL)
+_MARKER = re.compile(r"\[\d{1,3}\]\Z")
+_CONTENT = b'"content":""'
 
 
 class ChunkWriter:
@@ -31,6 +32,7 @@ class ChunkWriter:
         self._closing = closing
         self._held = ""
         self._role_sent = False
+        self._around: tuple[bytes, bytes] | None = None
         self.end: AnswerEnd | None = None
 
     @property
@@ -50,23 +52,34 @@ class ChunkWriter:
         if self.end is not None:
             self._held = ""
             return self._last(text, self.end)
-        text = self._hold_back(text)
-        if not text:
-            return b""
-        return self._chunk(self._delta(text))
+        return self._text(self._hold_back(text))
 
     def flush(self) -> bytes:
         """What was held back, for an answer that ends in an error."""
         text, self._held = self._held, ""
-        return self._chunk(self._delta(text)) if text else b""
+        return self._text(text)
 
     def _hold_back(self, text: str) -> str:
-        tail = _TAIL.search(text)
-        if tail is None or (tail.start() == 0 and not self._role_sent):
-            self._held = ""
+        if not text:
             return text
-        self._held = text[tail.start() :]
-        return text[: tail.start()]
+        at = len(text) - 1
+        if text[at] == "]" and (marker := _MARKER.search(text, max(0, at - 4))):
+            at = marker.start()
+        if at == 0 and not self._role_sent:
+            return text
+        self._held = text[at:]
+        return text[:at]
+
+    def _text(self, text: str) -> bytes:
+        """A chunk that has nothing but text; all of them have the same bytes around it."""
+        if not text:
+            return b""
+        if not self._role_sent:
+            return self._chunk(self._delta(text))
+        if self._around is None:
+            before, key, after = self._chunk(Delta(content="")).partition(_CONTENT)
+            self._around = before + key[:-2], after
+        return encode_json(text).join(self._around)
 
     def _delta(self, text: str) -> Delta:
         if self._role_sent:

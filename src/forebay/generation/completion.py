@@ -65,17 +65,20 @@ class CompletionReader:
 
     def feed(self, data: bytes) -> Iterator[str]:
         """Yield the pieces of text that ``data`` completes."""
+        for text in self._events.whole_events(data) or self._texts(data):
+            if self.done:
+                return
+            if text == "[DONE]" or text.strip() == "[DONE]":
+                self.done = True
+            elif text.strip():
+                yield from self.chunk(text)
+
+    def _texts(self, data: bytes) -> Iterator[str]:
         try:
             for event in self._events.feed(data):
-                if self.done:
-                    return
-                if event.event == "error":
+                if event.event == "error" and not self.done:
                     raise EngineError("The engine reported an error in its answer.")
-                if event.data.strip() == "[DONE]":
-                    self.done = True
-                    return
-                if event.data.strip():
-                    yield from self.chunk(event.data.encode())
+                yield event.data
         except EventTooLong as error:
             raise EngineError("The engine sent an event that is too long.") from error
 
@@ -88,7 +91,7 @@ class CompletionReader:
         yield from self.chunk(data)
         self.done = True
 
-    def chunk(self, data: bytes) -> Iterator[str]:
+    def chunk(self, data: bytes | str) -> Iterator[str]:
         """Yield the text of one JSON chunk."""
         try:
             chunk = self._decoder.decode(data)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -153,8 +154,9 @@ class OpenAIGenerator:
 
             hedging = ctx.placement.hedging if ctx.placement is not None else None
             first = self._connected(ctx, pool, replica, request)
+            tried = first if hedging is None else hedged(hedging, first, another)
             try:
-                async with aclosing(hedged(hedging, first, another)) as events:
+                async with aclosing(tried) as events:
                     async for event in events:
                         if ctx.placement is not None:
                             ctx.placement.token()
@@ -194,13 +196,16 @@ class OpenAIGenerator:
         text: list[str] = []
         reader = CompletionReader(self._settings.max_event_bytes)
         response: aiohttp.ClientResponse | None = None
+        patience: _Patience | None = None
         try:
             async with _Bounded(ctx, self._settings.first_token_timeout_s) as waiting:
                 response = await self._post(ctx, pool, replica, request)
+            patience = _Patience(ctx, response.content)
+            in_one = response.content_type == "application/json"
             while not reader.done:
-                limit_s = self._settings.idle_timeout_s if text else waiting.left()
-                waiting = _Bounded(ctx, limit_s)
-                piece = await self._piece(response, reader, waiting)
+                patience.begin(self._settings.idle_timeout_s if text else waiting.left())
+                piece = await self._piece(response, reader, in_one=in_one)
+                patience.end()
                 if piece:
                     text.append(piece)
                     yield TextDelta(piece)
@@ -219,28 +224,29 @@ class OpenAIGenerator:
                 raise
             raise _TryNext(error) from error
         finally:
+            if patience is not None:
+                patience.close()
             # Closed unless read to its end: an engine must see at once that nobody reads any more.
             if response is not None:
                 response.close() if not response.content.at_eof() else response.release()
         yield self._finished(pool, request, reader, text)
 
     async def _piece(
-        self, response: aiohttp.ClientResponse, reader: CompletionReader, waiting: _Bounded
+        self, response: aiohttp.ClientResponse, reader: CompletionReader, *, in_one: bool
     ) -> str:
         """The text that arrives next, in one piece; once the end is known, nothing spoils it."""
         try:
-            async with waiting:
-                if response.content_type == "application/json":
-                    return "".join(reader.whole(await self._read(response)))
-                data = await response.content.readany()
-                if data:
-                    piece = "".join(reader.feed(data))
-                    if reader.done:
-                        await _drain(response)
-                    return piece
-                piece = "".join(reader.end())
-                reader.done = True
+            if in_one:
+                return "".join(reader.whole(await self._read(response)))
+            data = await response.content.readany()
+            if data:
+                piece = "".join(reader.feed(data))
+                if reader.done:
+                    await _drain(response)
                 return piece
+            piece = "".join(reader.end())
+            reader.done = True
+            return piece
         except (aiohttp.ClientError, OSError, EngineError):
             if reader.reason is None:
                 raise
@@ -327,11 +333,56 @@ class _Bounded:
         try:
             await self._timeout.__aexit__(*error)
         except TimeoutError as late:
-            if self._by_deadline:
-                raise DeadlineExceeded(
-                    "The request's deadline passed while the engine worked."
-                ) from late
-            raise EngineError("The engine did not go on in time.") from late
+            raise _late(by_deadline=self._by_deadline) from late
+
+
+class _Patience:
+    """The same for the waits of one answer's reading, with one timer for them all.
+
+    A time-out of its own for every token costs as much as reading it. Whoever waits too long
+    finds the body broken.
+    """
+
+    def __init__(self, ctx: RequestContext, content: aiohttp.StreamReader) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._content = content
+        self._deadline_at = self._loop.time() + ctx.deadline.remaining()
+        self._until = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, limit_s: float) -> None:
+        """Somebody waits from now, so long at most."""
+        self._until = min(self._deadline_at, self._loop.time() + limit_s)
+        if self._timer is None or self._until < self._timer.when():
+            self._arm()
+
+    def end(self) -> None:
+        """Nobody waits; the timer finds that out by itself."""
+        self._until = math.inf
+
+    def close(self) -> None:
+        """Nobody will wait any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self) -> None:
+        self.close()
+        self._timer = self._loop.call_at(self._until, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._until == math.inf:
+            return
+        if self._loop.time() < self._until:
+            self._arm()
+            return
+        self._content.set_exception(_late(by_deadline=self._until == self._deadline_at))
+
+
+def _late(*, by_deadline: bool) -> DeadlineExceeded | EngineError:
+    if by_deadline:
+        return DeadlineExceeded("The request's deadline passed while the engine worked.")
+    return EngineError("The engine did not go on in time.")
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:

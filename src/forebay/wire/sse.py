@@ -61,6 +61,21 @@ class SseDecoder:
         if len(self._pending) + self._held > self._max:
             raise EventTooLong(f"an event is longer than {self._max} bytes")
 
+    def whole_events(self, piece: bytes) -> list[str] | None:
+        """The data of each event of ``piece`` if it is whole events of one data line and no more.
+
+        That is what engines send, a token at a time, and ten times as fast; None: ``feed`` it.
+        """
+        if self._pending or self._data or self._event or self._after_cr:
+            return None
+        if not (piece.startswith(b"data:") and piece.endswith(b"\n\n")) or b"\r" in piece:
+            return None
+        lines = piece[:-2].decode("utf-8", "replace").split("\n\n")
+        if not all(line.startswith("data:") and "\n" not in line for line in lines):
+            return None
+        self._first = False
+        return [line[6:] if line.startswith("data: ") else line[5:] for line in lines]
+
     def _next_line(self) -> bytes | None:
         buffer = self._pending
         if self._after_cr and buffer:

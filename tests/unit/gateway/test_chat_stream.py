@@ -109,3 +109,17 @@ def test_what_is_held_back_is_not_lost_in_a_failure(sent: str, rest: list[str]) 
     made = writer()
     made.encode([AnswerDelta(sent)])
     assert contents(events(made.flush())) == rest
+
+
+@pytest.mark.parametrize("with_usage", [False, True])
+def test_chunks_of_text_differ_in_their_text_alone(with_usage: bool) -> None:
+    made = writer(with_usage=with_usage)
+    for text in ("first ", 'a "quoted" one ', "你好 ", "\ud800 ", "\0 "):
+        made.encode([AnswerDelta(text)])
+    first, second = (
+        events(made.encode([AnswerDelta(text)]))[0] for text in ("x\n", '"content":""')
+    )
+    assert first["choices"][0].pop("delta") == {"content": " x"}
+    assert second["choices"][0].pop("delta") == {"content": '\n"content":"'}
+    assert first == second
+    assert ("usage" in first) is with_usage

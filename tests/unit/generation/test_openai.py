@@ -303,6 +303,33 @@ async def test_deadlines_and_silence() -> None:
                 await read()
 
 
+async def test_a_deadline_ends_an_answer_that_has_begun() -> None:
+    async with EngineServer(["a"] * 1000) as engine, engines(engine.base_url) as generator:
+        texts = []
+
+        async def read() -> None:
+            async for event in generator.generate(context(timeout_s=0.2), REQUEST):
+                texts.append(event)
+                engine.gate.clear()
+
+        with pytest.raises(DeadlineExceeded):
+            await read()
+        assert texts
+
+
+async def test_a_reader_that_takes_its_time_is_no_silent_engine() -> None:
+    settings = EngineSettings(first_token_timeout_s=1.0, idle_timeout_s=0.05)
+    async with (
+        EngineServer(["a"] * 3000) as engine,
+        engines(engine.base_url, settings=settings) as generator,
+    ):
+        said = []
+        async for event in generator.generate(context(), REQUEST):
+            said.append(event)
+            await asyncio.sleep(0.1)
+        assert isinstance(said[-1], Finished)
+
+
 async def test_no_more_in_work_than_allowed() -> None:
     settings = EngineSettings(max_waiting=1)
     async with EngineServer() as engine, engines(engine.base_url, settings=settings) as generator:

@@ -67,3 +67,33 @@ def test_pieces_do_not_matter(texts: list[str], data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     pieces = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
     assert [event.data for event in decode(*pieces)] == texts
+
+
+LINES = st.lists(
+    st.sampled_from(
+        [b"data: {}", b"data:x", b"data:  y", b"data: \xff", b"\n", b"\n\n", b"\r\n", b": c",
+         b"event: error", b"id: 1", b"\xef\xbb\xbf", b"data", "data: 你".encode()]
+    ),
+    max_size=8,
+)  # fmt: skip
+
+
+@given(st.lists(LINES, max_size=4))
+def test_whole_events_are_read_as_any_others(pieces: list[list[bytes]]) -> None:
+    quick, usual = SseDecoder(), SseDecoder()
+    for lines in pieces:
+        piece = b"".join(lines)
+        expected = list(usual.feed(piece))
+        found = quick.whole_events(piece)
+        if found is None:
+            assert list(quick.feed(piece)) == expected
+        else:
+            assert [(text, "message") for text in found] == [(e.data, e.event) for e in expected]
+
+
+def test_what_engines_send_is_read_at_once() -> None:
+    piece = encode_data(b'{"a":1}') + DONE
+    assert SseDecoder().whole_events(piece) == ['{"a":1}', "[DONE]"]
+    decoder = SseDecoder()
+    assert list(decoder.feed(piece[:5])) == []
+    assert decoder.whole_events(piece) is None
