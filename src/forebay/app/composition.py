@@ -159,6 +159,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             admission=admission,
             count=partial(_count, counter),
             tokens=tokens,
+            serving=reading.versions,
         )
         warmer = None
         if share and process.writing is not None:

@@ -38,6 +38,11 @@ class IndexSet:
             raise NotFound(f"there is no knowledge base {kb!r}.", param="kb")
         return index
 
+    def version(self, kb: str) -> int | None:
+        """The version that is searched now; None when the kb is not open."""
+        index = self._indexes.get(kb)
+        return None if index is None else index.snapshot().version
+
     def names(self) -> tuple[str, ...]:
         """The knowledge bases that are open."""
         return tuple(sorted(self._indexes))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -15,18 +14,17 @@ from forebay.app.bearer_keys import embedding_keys
 from forebay.app.counting import chunk_counter
 from forebay.app.indexes import IndexSet
 from forebay.app.records import BlockingPool, existing_kbs
+from forebay.app.serving_versions import ProcessVersions
 from forebay.app.settings import Settings, environment, model_cache
 from forebay.app.writing import Writing, WritingParts
 from forebay.embedding.opening import open_embedder
 from forebay.kernel.clock import Clock, SystemClock
-from forebay.kernel.errors import ForebayError, NotFound, first_error
+from forebay.kernel.errors import NotFound, first_error
 from forebay.kernel.stages import Embedder
 from forebay.pipeline.folders import FolderRequest
 from forebay.retrieval import KbIndex, search_executor
 from forebay.store import StoreReader, StoreWriter
-
-log = logging.getLogger("forebay.runtime")
-CLOSE_S = 30.0
+from forebay.store.announced import Announced
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -38,6 +36,7 @@ class Reading(msgspec.Struct, frozen=True):
     threads: BlockingPool
     embedder: Embedder | None
     clock: Clock
+    versions: ProcessVersions
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -85,11 +84,16 @@ async def open_process(settings: Settings, *, write: bool) -> AsyncIterator[Proc
         embedder = await open_embedder(embedding, cache=model_cache(settings), clock=clock)
         if embedder is not None:
             stack.push_async_callback(embedder.close)
-        reading = Reading(settings, reader, indexes, threads, embedder, clock)
-        for kb in await thread.run(lambda: existing_kbs(reader)):
+        announced = await thread.run(lambda: Announced(folder, writable=write))
+        stack.callback(announced.close)
+        bringing_up = thread if write else threads
+        versions = ProcessVersions(indexes, announced, reader, bringing_up.run)
+        reading = Reading(settings, reader, indexes, threads, embedder, clock, versions)
+        kbs = await thread.run(lambda: existing_kbs(reader))
+        for kb in kbs:
             await thread.run(partial(indexes.refresh, kb))
         if writer is None:
-            async with _background(_follow(reading, thread)):
+            async with _background(versions.follow(settings.store.poll_ms / 1000, thread.run)):
                 yield Process(reading, None)
             return
         upkeep = BlockingPool(search_executor(1))
@@ -98,6 +102,7 @@ async def open_process(settings: Settings, *, write: bool) -> AsyncIterator[Proc
             WritingParts(
                 writer=writer,
                 indexes=indexes,
+                announced=announced,
                 thread=thread,
                 upkeep=upkeep,
                 embedder=embedder,
@@ -128,29 +133,6 @@ async def _background(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
                 task.cancel()
     except BaseExceptionGroup as errors:
         raise first_error(errors) from None
-
-
-async def _follow(reading: Reading, thread: BlockingPool) -> None:
-    """In a reader process: take every version the writer publishes, within ``poll_ms``."""
-    seen: dict[str, int] = {}
-    while True:
-        await asyncio.sleep(reading.settings.store.poll_ms / 1000)
-        try:
-            await thread.run(partial(_take_versions, reading, seen))
-        except ForebayError as error:
-            log.warning("following the store: %s", error.message)
-
-
-def _take_versions(reading: Reading, seen: dict[str, int]) -> None:
-    versions = reading.reader.versions()
-    for kb in set(seen) - set(versions):
-        reading.indexes.drop(kb)
-        del seen[kb]
-    for kb, version in versions.items():
-        if seen.get(kb) != version:
-            published = reading.indexes.refresh(kb)
-            if published >= version:
-                seen[kb] = version
 
 
 def upload_defaults(settings: Settings, kb: str) -> FolderRequest:

@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,8 @@ async def _serve(run: _Run) -> int:
                 async with asyncio.TaskGroup() as group:
                     beside = [group.create_task(_index(settings, service, progress, server))]
                     workers = _workers(run, listener, figures)
+                    loop = asyncio.get_running_loop()
+                    writing.told = partial(loop.call_soon_threadsafe, workers.tell_versions)
                     beside.append(group.create_task(workers.run()))
                     with _reload_on_hangup(run, service, workers):
                         await server.serve()

@@ -19,7 +19,7 @@ from forebay.app.figures import FiguresOfWorker
 from forebay.app.latency import settle_memory
 from forebay.app.runtime import open_process, store_folder
 from forebay.app.settings import Settings
-from forebay.app.workers import ASK_FIGURES
+from forebay.app.workers import ASK_FIGURES, VERSIONS
 from forebay.gateway.identity import build_table
 from forebay.gateway.parts import Readiness
 from forebay.gateway.server import Server
@@ -59,6 +59,9 @@ async def _follow_parent(server: Server, service: Service, figures: FiguresOfWor
     while line := await reader.readline():
         if line == ASK_FIGURES:
             await figures.show()
+            continue
+        if line == VERSIONS:
+            service.answerer.process.reading.versions.poke()
             continue
         try:
             settings = msgspec.json.decode(line, type=Settings)

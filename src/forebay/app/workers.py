@@ -22,6 +22,8 @@ MAX_RESTART_AFTER_S = 30.0
 HEALTHY_AFTER_S = 60.0
 ASK_FIGURES = b"figures\n"
 """The line that asks a worker for its figures; settings begin with a brace."""
+VERSIONS = b"versions\n"
+"""The line that tells a worker that a new version was announced."""
 
 
 class WorkerSet:
@@ -57,6 +59,16 @@ class WorkerSet:
         for process in self._processes.values():
             if process.pid == process_id:
                 _write(process, ASK_FIGURES)
+
+    def tell_versions(self) -> None:
+        """Let every worker take what was announced before a query has to ask for it.
+
+        Only a hint, so a worker whose pipe is full, as that of a frozen one, is left out.
+        """
+        for process in self._processes.values():
+            pipe = process.stdin
+            if pipe is not None and not pipe.transport.get_write_buffer_size():
+                _write(process, VERSIONS)
 
     async def run(self) -> None:
         """Keep the workers running until cancelled, then end them within ``stop_s``."""

@@ -30,6 +30,7 @@ from forebay.pipeline.knowledge import LocalChanges, check_kb_name
 from forebay.pipeline.messages import Upload, WaitFor
 from forebay.pipeline.writer import CommitQueue
 from forebay.store import StoreWriter
+from forebay.store.announced import Announced
 
 log = logging.getLogger("forebay.writing")
 RESTART_S = 30.0
@@ -41,6 +42,7 @@ class WritingParts(msgspec.Struct, frozen=True):
 
     writer: StoreWriter
     indexes: IndexSet
+    announced: Announced
     thread: BlockingPool
     upkeep: BlockingPool
     embedder: Embedder | None
@@ -61,6 +63,7 @@ class Writing:
         self._feeders: dict[str, EmbeddingFeeder] = {}
         self._group: asyncio.TaskGroup | None = None
         self._running: dict[str, asyncio.Task[None]] = {}
+        self.told: Callable[[], object] = _nobody
         settings = parts.settings
         self.pool = ParsePool(
             settings.pool, settings.limits, settings.chunks, counter=parts.counter
@@ -83,8 +86,15 @@ class Writing:
     # Publisher of the commit queue
 
     def refresh(self, kb: str) -> int:
-        """Bring the index of ``kb`` up to the record; blocking."""
-        return self._parts.indexes.refresh(kb)
+        """Bring the index of ``kb`` up to the record and announce its version; blocking.
+
+        What was done before may be acknowledged after this: no process answers from an older
+        version any more. ``told`` is called then.
+        """
+        version = self._parts.indexes.refresh(kb)
+        self._parts.announced.announce(kb, version)
+        self.told()
+        return version
 
     def committed(self, kb: str) -> None:
         """New chunks may lack vectors."""
@@ -101,15 +111,21 @@ class Writing:
                 self._group = group
                 group.create_task(self.queue.run())
                 group.create_task(self._maintain_forever())
-                for kb in await self._parts.thread.run(
-                    lambda: existing_kbs(self._parts.writer.reader)
-                ):
+                for kb in await self._parts.thread.run(self._announce_all):
                     self.committed(kb)
                 await asyncio.sleep(0)
                 started.set()
         finally:
             self._group = None
             await self.pool.close()
+
+    def _announce_all(self) -> tuple[str, ...]:
+        """What the record holds when writing begins; a process before may have died in between."""
+        kbs = existing_kbs(self._parts.writer.reader)
+        for kb in kbs:
+            self.refresh(kb)
+        self._parts.announced.only(kbs)
+        return kbs
 
     async def _maintain_forever(self) -> None:
         while True:
@@ -138,7 +154,7 @@ class Writing:
             parts = FeederParts(
                 self._record,
                 embedder,
-                self._parts.indexes.refresh,
+                self.refresh,
                 self._parts.thread.run,
                 self._parts.clock,
             )
@@ -224,6 +240,8 @@ class Writing:
         def work() -> None:
             self._parts.writer.drop(kb)
             self._parts.indexes.forget(kb, self._parts.index_folder(kb))
+            self._parts.announced.gone(kb)
+            self.told()
 
         await self._parts.thread.run(work)
 
@@ -237,7 +255,7 @@ class Writing:
 
         def work() -> None:
             self._parts.writer.begin_reembed(kb, spec)
-            self._parts.indexes.refresh(kb)
+            self.refresh(kb)
 
         await self._parts.thread.run(work)
         self.committed(kb)
@@ -248,7 +266,7 @@ class Writing:
 
         def work() -> KbInfo:
             info = self._parts.writer.import_kb(file, name)
-            self._parts.indexes.refresh(info.name)
+            self.refresh(info.name)
             return info
 
         info = await self._parts.thread.run(work)
@@ -261,7 +279,7 @@ class Writing:
 
         def work() -> None:
             ensure_kb(self._parts.writer, kb)
-            self._parts.indexes.refresh(kb)
+            self.refresh(kb)
 
         await self._parts.thread.run(work)
 
@@ -271,3 +289,7 @@ class Writing:
         if task is not None:
             task.cancel()
             await asyncio.wait([task], timeout=30)
+
+
+def _nobody() -> None:
+    """Nobody follows."""

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from forebay.kernel.caching import Served
 from forebay.kernel.clock import Clock, Deadline
 
 Priority = Literal["low", "normal", "high"]
@@ -132,7 +133,7 @@ class RequestContext:
 
     Mutable on purpose in few places only: ``stages``, ``degradations``, ``address`` (the client's,
     set by the gateway), ``placement`` and ``rate`` (set by admission), ``kb_version`` (pinned by
-    retrieval).
+    retrieval), ``served`` (which version may be served, told when the query began).
     """
 
     __slots__ = (
@@ -148,6 +149,7 @@ class RequestContext:
         "rate",
         "request_id",
         "rung",
+        "served",
         "stages",
         "started_at",
         "traceparent",
@@ -177,6 +179,7 @@ class RequestContext:
         self.degradations: list[Degradation] = []
         self.kb_version: int | None = None
         self.rung: str | None = None
+        self.served: Served | None = None
         self.cache: dict[str, str] = {"embedding": "off", "retrieval": "off", "answer": "off"}
 
     @contextmanager

@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from forebay.kernel.caching import ServedVersions
 from forebay.kernel.context import RequestContext, StageRecord
 from forebay.kernel.documents import Hit
 from forebay.kernel.errors import EngineError, InvalidRequest
@@ -85,6 +86,7 @@ class AnswerParts(msgspec.Struct, frozen=True):
     """The stages of an answer, already wrapped in their policies.
 
     ``count`` estimates; ``tokens`` corrects that for prompts and for answers that were cut.
+    ``serving`` says which version a query may be answered from.
     """
 
     retriever: Retriever
@@ -94,6 +96,7 @@ class AnswerParts(msgspec.Struct, frozen=True):
     admission: Admission
     count: Callable[[Sequence[str]], int]
     tokens: EngineTokens | None = None
+    serving: ServedVersions | None = None
 
 
 class AnswerPipeline:
@@ -102,12 +105,30 @@ class AnswerPipeline:
     def __init__(self, parts: AnswerParts) -> None:
         self._parts = parts
 
+    async def look_up(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
+        """Retrieve for an answer that is charged as a whole."""
+        await self._pin(ctx, request.kb)
+        return await self._retrieve(ctx, request)
+
+    async def written(
+        self, ctx: RequestContext, ask: Ask, prompt: GenerationRequest
+    ) -> AsyncGenerator[TextDelta | Finished, None]:
+        """What an engine writes to a prompt that is built, admitted as ``ask`` says."""
+        async with self._placed(ctx, ask) as permit:
+            with ctx.stage("prompt") as record:
+                prompt = await self._counted(ctx, prompt, record)
+            await permit.built(prompt.prompt_tokens)
+            async with closing(self._generated(ctx, prompt, permit)) as events:
+                async for event in events:
+                    yield event
+
     async def search(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
         """Retrieve without generating; the query's tokens count towards the quotas."""
         if not request.query.strip():
             raise InvalidRequest("the query is empty.", param="query")
-        tokens = await _beside_if_long([request.query], self._parts.count, [request.query])
-        await self._parts.admission.charge(_claimant(ctx), "search", tokens)
+        await self._pin(ctx, request.kb)
+        tokens = await beside_if_long([request.query], self._parts.count, [request.query])
+        await self._parts.admission.charge(claimant(ctx), "search", tokens)
         return await self._retrieve(ctx, request)
 
     async def answer(
@@ -115,6 +136,7 @@ class AnswerPipeline:
     ) -> AsyncGenerator[AnswerDelta | AnswerEnd, None]:
         """Yield answer text as it is certain, then one ``AnswerEnd``."""
         question = question_of(request.messages)
+        await self._pin(ctx, request.kb)
         wanted = SearchRequest(
             kb=request.kb, query=question, top_k=request.top_k, filter=request.filter
         )
@@ -151,18 +173,15 @@ class AnswerPipeline:
     async def _admitted(self, ctx: RequestContext, request: AnswerRequest) -> AsyncIterator[Permit]:
         """Hold a reservation and a place in a pool; waiting for them is a stage of its own."""
         texts = [message.content for message in request.messages]
-        tokens = await _beside_if_long(texts, self._parts.count, texts)
-        ask = Ask(
-            who=_claimant(ctx),
-            route="chat",
-            priority=ctx.principal.priority,
-            deadline_at=ctx.deadline.at,
-            input_tokens=tokens,
-            passages=request.top_k,
-            cap=request.reserved_tokens or request.sampling.max_tokens,
-            session=_session(ctx, request.messages),
-            weight=ctx.principal.plan.weight,
-        )
+        tokens = await beside_if_long(texts, self._parts.count, texts)
+        ask = ask_for(ctx, tokens, request.sampling.max_tokens)
+        session = _session(ctx, request.messages)
+        ask = msgspec.structs.replace(ask, passages=request.top_k, session=session)
+        async with self._placed(ctx, ask) as permit:
+            yield permit
+
+    @asynccontextmanager
+    async def _placed(self, ctx: RequestContext, ask: Ask) -> AsyncIterator[Permit]:
         began_at = ctx.clock.now()
         async with self._parts.admission.admit(ask) as permit:
             ctx.stages.append(StageRecord("admission", began_at, waited_s=permit.waited_s))
@@ -203,7 +222,7 @@ class AnswerPipeline:
 
     async def _prompt(self, request: AnswerRequest, found: SearchResult) -> GenerationRequest:
         texts = [message.content for message in request.messages]
-        return await _beside_if_long(
+        return await beside_if_long(
             texts, self._parts.prompting.build, request.messages, found.hits, request.sampling
         )
 
@@ -223,6 +242,14 @@ class AnswerPipeline:
         own = self._parts.tokens.written(pool, text) if self._parts.tokens is not None else None
         return self._parts.count([text]) if own is None else own
 
+    async def _pin(self, ctx: RequestContext, kb: str) -> None:
+        """Have the process up to date before anything is looked up: what was acknowledged before
+        this query is seen by it.
+        """
+        serving = self._parts.serving
+        if serving is not None:
+            ctx.served = serving.current(kb) or await serving.renew(kb, ctx.deadline)
+
     async def _retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
         with ctx.stage("retrieval") as record:
             found = await self._parts.retriever.retrieve(ctx, request)
@@ -234,7 +261,7 @@ class AnswerPipeline:
         return found
 
 
-async def _beside_if_long(texts: Sequence[str], work: Callable[..., T], *arguments: object) -> T:
+async def beside_if_long(texts: Sequence[str], work: Callable[..., T], *arguments: object) -> T:
     """Work on long texts goes on beside the loop, so that they hold up nobody."""
     if sum(map(len, texts)) <= INLINE_CHARACTERS:
         return work(*arguments)
@@ -251,7 +278,20 @@ def question_of(messages: Sequence[Message]) -> str:
     raise InvalidRequest("messages must end with a user message that has text.", param="messages")
 
 
-def _claimant(ctx: RequestContext) -> Claimant:
+def ask_for(ctx: RequestContext, input_tokens: int, cap: int | None) -> Ask:
+    """What this caller asks of admission."""
+    return Ask(
+        who=claimant(ctx),
+        route="chat",
+        priority=ctx.principal.priority,
+        deadline_at=ctx.deadline.at,
+        input_tokens=input_tokens,
+        cap=cap,
+        weight=ctx.principal.plan.weight,
+    )
+
+
+def claimant(ctx: RequestContext) -> Claimant:
     """Who asks, as the quotas see it."""
     principal, plan = ctx.principal, ctx.principal.plan
     limit = None
