@@ -116,6 +116,22 @@ class StoreReader:
         """The version of every kb, as cheap as ``version``."""
         return self._versions.current()
 
+    def identity(self) -> str:
+        """What tells this store from every other, but for its own copies."""
+        with self._pool.snapshot() as connection:
+            [[value]] = connection.execute("SELECT value FROM meta WHERE key = 'identity'")
+            return f"{value & 0xFFFFFFFFFFFFFFFF:016x}"
+
+    def mark(self, kb: str, version: int) -> int | None:
+        """What tells a version from others of its number in copies; None: too old, or none."""
+        with self._pool.snapshot() as connection:
+            rows = connection.execute(
+                "SELECT l.mark FROM lineage l JOIN kb ON kb.id = l.kb "
+                "WHERE kb.name = ? AND l.version = ?",
+                (kb, version),
+            ).fetchall()
+            return int(rows[0][0]) if rows else None
+
     def document(self, kb: str, document_id: str) -> DocumentInfo:
         """One document without its text."""
         with self._pool.snapshot() as connection:

@@ -14,6 +14,9 @@ from forebay.kernel.errors import StoreError, StoreTooNew
 
 Migration = Callable[[sqlite3.Connection], None]
 
+LINEAGE_VERSIONS = 4096
+"""So many of the latest versions of a kb can be told from those of another history."""
+
 _V1 = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
     # version_floor: a kb made anew starts here, so that no version of a dropped kb comes back.
@@ -61,7 +64,31 @@ def _create(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: tuple[Migration, ...] = (_create,)
+_V2 = (
+    # identity: tells this store from others where several share a cache.
+    "INSERT INTO meta SELECT 'identity', random()",
+    # mark: what was kept outside the store for a version is of this history only if it has the
+    # version's mark; a folder that was copied or put back goes another way under the same numbers.
+    """CREATE TABLE lineage (
+        kb INTEGER NOT NULL, version INTEGER NOT NULL, mark INTEGER NOT NULL,
+        PRIMARY KEY (kb, version)) WITHOUT ROWID""",
+    "INSERT INTO lineage SELECT id, version, random() FROM kb",
+    """CREATE TRIGGER kb_begun AFTER INSERT ON kb BEGIN
+        INSERT OR REPLACE INTO lineage VALUES (new.id, new.version, random()); END""",
+    f"""CREATE TRIGGER kb_moved AFTER UPDATE OF version ON kb WHEN new.version <> old.version BEGIN
+        INSERT OR REPLACE INTO lineage VALUES (new.id, new.version, random());
+        DELETE FROM lineage WHERE kb = new.id AND version <= new.version - {LINEAGE_VERSIONS};
+        END""",
+    "CREATE TRIGGER kb_ended AFTER DELETE ON kb BEGIN DELETE FROM lineage WHERE kb = old.id; END",
+)
+
+
+def _mark(connection: sqlite3.Connection) -> None:
+    for statement in _V2:
+        connection.execute(statement)
+
+
+MIGRATIONS: tuple[Migration, ...] = (_create, _mark)
 """Migration ``i`` takes a store of schema ``i`` to ``i + 1``; one that shipped is never edited."""
 
 
