@@ -347,7 +347,7 @@ class PoolGate:
         left_s = ticket.deadline_at - now
         if left_s <= 0:
             return "deadline"
-        wait_s = 0.0 if self.has_room(ticket, now) else self.drain_s(ticket.priority) or 0.0
+        wait_s = 0.0 if self.has_room(ticket, now) else self._wait_s(ticket) or 0.0
         if self._out(now):
             return "engines_out"
         takes_s = self._takes_s(ticket)
@@ -358,6 +358,10 @@ class PoolGate:
             self._settings.long_tokens, sum(load.cost for load in self.loads)
         )
         return "queue_delay" if unknown or wait_s > self._settings.shed.max_wait_s else None
+
+    def _wait_s(self, ticket: Ticket) -> float | None:
+        ahead = self.queue.cost_ahead(ticket.tenant, ticket.priority, ticket.weight)
+        return self.drain.wait_s(ahead)
 
     def _out(self, now: float) -> bool:
         """Whether no replica can be tried for longer than anybody should wait."""

@@ -6,6 +6,9 @@ S = max(V, F of its previous one) and ends at F = S + cost / weight, where V is 
 what was taken last; the smallest S goes first. So backlogged tenants get cost in proportion to
 their weights, whatever the sizes of their requests, and one that was idle gains no credit.
 Within a tenant, the earliest deadline first.
+
+A full line is shared out by the same tags: whoever would be served last leaves it, so that a tenant
+that floods it keeps out its own requests and not those of others.
 """
 
 from __future__ import annotations
@@ -36,7 +39,9 @@ class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Waiting(Generic[T]):
     """One request in line; ``item`` is the caller's own."""
 
-    __slots__ = ("cost", "deadline_at", "item", "priority", "queued_at", "state", "tenant")
+    __slots__ = (
+        "cost", "deadline_at", "item", "priority", "queued_at", "state", "tag", "tenant", "weight",
+    )  # fmt: skip
 
     def __init__(
         self, item: T, *, tenant: str, priority: Priority, cost: float, deadline_at: float
@@ -48,6 +53,8 @@ class Waiting(Generic[T]):
         self.deadline_at = deadline_at
         self.queued_at = 0.0
         self.state = "new"
+        self.tag = 0.0  # the virtual time of its start, as it was when it came
+        self.weight = 1.0
 
 
 class _Line(Generic[T]):
@@ -81,14 +88,32 @@ class _Line(Generic[T]):
 class _Class(Generic[T]):
     """The tenants of one class in order of their start tags."""
 
-    __slots__ = ("cost", "lines", "live", "order", "virtual")
+    __slots__ = ("cost", "lines", "live", "order", "tags", "virtual", "waiting", "weight")
 
     def __init__(self) -> None:
         self.lines: dict[str, _Line[T]] = {}
         self.order: list[tuple[float, int, _Line[T]]] = []
+        self.tags: list[tuple[float, int, Waiting[T]]] = []  # the latest first
         self.virtual = 0.0
         self.live = 0
         self.cost = 0.0
+        self.waiting = 0  # tenants somebody of whom waits, and their weights
+        self.weight = 0.0
+
+    def tag(self, tenant: str) -> float:
+        """When a newcomer of this tenant would start, in virtual time."""
+        line = self.lines.get(tenant)
+        if line is None:
+            return self.virtual
+        if line.live:
+            return line.start + line.cost / line.weight
+        return max(self.virtual, line.finish)
+
+    def last(self) -> Waiting[T] | None:
+        """Who would be served last; None when nobody waits."""
+        while self.tags and self.tags[0][2].state != "waiting":
+            heapq.heappop(self.tags)
+        return self.tags[0][2] if self.tags else None
 
     def first(self) -> _Line[T]:
         """The line to be served next, of a class in which somebody waits."""
@@ -104,8 +129,12 @@ class _Class(Generic[T]):
         if self.live == 0:
             self.lines.clear()
             self.order.clear()
-            self.virtual = self.cost = 0.0
+            self.tags.clear()
+            self.virtual = self.cost = self.weight = 0.0
             return
+        if len(self.tags) > 2 * self.live + 64:
+            self.tags = [entry for entry in self.tags if entry[2].state == "waiting"]
+            heapq.heapify(self.tags)
         if len(self.order) > 2 * self.live + 64:
             for _, _, line in self.order:
                 line.ordered = line.live > 0
@@ -139,12 +168,13 @@ class FairQueue(Generic[T]):
     def push(self, one: Waiting[T], now: float, weight: float = 1.0) -> tuple[Waiting[T], ...]:
         """Let ``one`` wait; return those to be refused for it, or ``(one,)`` itself.
 
-        ``weight`` is the tenant's share. Room is made only by lower classes: first by the end of
-        the longest line. Those returned have left already.
+        ``weight`` is the tenant's share. Room is made by lower classes, then by those of its own
+        who would be served after it.
         """
+        one.tag, one.weight = self._classes[one.priority].tag(one.tenant), weight
         refused: list[Waiting[T]] = []
         while not self._fits(one.cost):
-            worst = self._worst(below=one.priority)
+            worst = self._worst(one)
             if worst is None:
                 for other in refused:  # nobody is pushed out in vain
                     self._enter(other)
@@ -153,7 +183,7 @@ class FairQueue(Generic[T]):
             self._leave(worst, "refused")
             refused.append(worst)
         one.queued_at = now
-        self._enter(one).weight = weight
+        self._enter(one)
         return tuple(refused)
 
     def peek(self) -> Waiting[T] | None:
@@ -193,6 +223,21 @@ class FairQueue(Generic[T]):
         """Cost of all who wait in higher classes and in this one."""
         return sum(self._classes[name].cost for name in CLASSES[: CLASSES.index(priority) + 1])
 
+    def cost_ahead(self, tenant: str, priority: Priority, weight: float = 1.0) -> float:
+        """About the cost that is served before a newcomer of ``tenant``.
+
+        All of the higher classes. Of its own what every tenant is given until the newcomer's turn
+        comes, and a request of each that is at its turn already: whoever floods the line waits for
+        all he sent, the others do not.
+        """
+        group = self._classes[priority]
+        before = self.cost_before(priority)
+        if not group.live:
+            return before
+        weights = group.weight + (0.0 if self._waits(group, tenant) else weight)
+        turns = (group.tag(tenant) - group.virtual) * weights
+        return min(before, before - group.cost + turns + group.waiting * group.cost / group.live)
+
     def __iter__(self) -> Iterator[Waiting[T]]:
         for group in self._classes.values():
             for line in group.lines.values():
@@ -211,22 +256,31 @@ class FairQueue(Generic[T]):
             return False
         return not bound or self.count == 0 or self.cost + cost <= bound
 
-    def _worst(self, below: Priority) -> Waiting[T] | None:
-        for name in reversed(CLASSES[CLASSES.index(below) + 1 :]):
-            lines = [line for line in self._classes[name].lines.values() if line.live]
-            if lines:
-                line = max(lines, key=lambda each: each.cost / each.weight)
-                waiting = (entry for entry in line.heap if entry[2].state == "waiting")
-                return max(waiting, key=lambda entry: entry[:2])[2]
+    def _worst(self, one: Waiting[T]) -> Waiting[T] | None:
+        """Who leaves a full line for ``one``."""
+        for name in reversed(CLASSES[CLASSES.index(one.priority) :]):
+            last = self._classes[name].last()
+            if last is not None and (name != one.priority or last.tag > one.tag):
+                return last
         return None
 
-    def _enter(self, one: Waiting[T]) -> _Line[T]:
+    @staticmethod
+    def _waits(group: _Class[T], tenant: str) -> bool:
+        line = group.lines.get(tenant)
+        return line is not None and line.live > 0
+
+    def _enter(self, one: Waiting[T]) -> None:
         group = self._classes[one.priority]
         line = group.lines.get(one.tenant)
         if line is None:
             line = group.lines[one.tenant] = _Line(one.tenant)
+        group.weight += one.weight - (line.weight if line.live else 0.0)
+        group.waiting += not line.live
+        line.weight = one.weight
         one.state = "waiting"
-        heapq.heappush(line.heap, (one.deadline_at, next(self._numbers), one))
+        number = next(self._numbers)
+        heapq.heappush(line.heap, (one.deadline_at, number, one))
+        heapq.heappush(group.tags, (-one.tag, -number, one))
         for part in (line, group):
             part.live += 1
             part.cost += one.cost
@@ -234,7 +288,6 @@ class FairQueue(Generic[T]):
         self.cost += one.cost
         if not line.ordered:
             self._order(group, line)
-        return line
 
     def _leave(self, one: Waiting[T], state: str) -> None:
         group = self._classes[one.priority]
@@ -243,6 +296,9 @@ class FairQueue(Generic[T]):
         for part in (line, group):
             part.live -= 1
             part.cost -= one.cost
+        if not line.live:
+            group.waiting -= 1
+            group.weight -= line.weight
         self.count -= 1
         self.cost = self.cost - one.cost if self.count else 0.0
         line.tidy()

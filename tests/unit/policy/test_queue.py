@@ -109,6 +109,49 @@ def test_a_full_line_refuses_the_newcomer_or_a_lower_class() -> None:
     assert drained(queue) == [6, 3, 5]
 
 
+def test_a_full_line_is_left_by_who_would_be_served_last() -> None:
+    queue: FairQueue[int] = FairQueue(QueueSettings(max_waiting=4))
+    for number in range(4):
+        assert queue.push(waiting(number, "floods", cost=10), 0.0) == ()
+    late = waiting(4, "floods", cost=10)
+    assert queue.push(late, 0.0) == (late,)
+    # A long request of somebody else is first in turn all the same.
+    [out] = queue.push(waiting(5, "quiet", cost=1000), 0.0)
+    assert out.item == 3
+    [out] = queue.push(waiting(6, "other", cost=1), 0.0)
+    assert out.item == 2
+    second = waiting(7, "quiet", cost=1)
+    assert queue.push(second, 0.0) == (second,)
+    assert queue.statistics()["waiting"] == 4
+    assert drained(queue) == [0, 5, 6, 1]
+
+
+def test_a_tenant_of_more_weight_holds_more_of_a_full_line() -> None:
+    queue: FairQueue[int] = FairQueue(QueueSettings(max_waiting=12))
+    inside = {"one": 0, "three": 0}
+    for number in range(60):
+        for tenant, weight in (("one", 1.0), ("three", 3.0)):
+            inside[tenant] += 1
+            for out in queue.push(waiting(number, tenant, cost=10), 0.0, weight):
+                inside[out.tenant] -= 1
+    assert inside == {"one": 3, "three": 9}
+
+
+def test_who_floods_waits_for_all_he_sent_and_others_for_their_turn() -> None:
+    queue: FairQueue[int] = FairQueue(QueueSettings())
+    assert queue.cost_ahead("anybody", "normal") == 0
+    for number in range(100):
+        queue.push(waiting(number, "floods", cost=10), 0.0)
+    assert queue.cost_ahead("floods", "normal") == 1000
+    assert queue.cost_ahead("quiet", "normal") == 10
+    assert queue.cost_ahead("quiet", "high") == 0
+    assert queue.cost_ahead("quiet", "low") == 1000
+    queue.push(waiting(100, "quiet", cost=50), 0.0)
+    # Until its second turn comes, the other is given as much.
+    assert 100 <= queue.cost_ahead("quiet", "normal") <= 125
+    assert queue.cost_ahead("floods", "normal") == 1050
+
+
 def test_nobody_is_pushed_out_in_vain() -> None:
     queue: FairQueue[int] = FairQueue(QueueSettings(max_waiting_cost=100))
     low = waiting(1, priority="low", cost=50)
