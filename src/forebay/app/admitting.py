@@ -44,6 +44,7 @@ _LOCAL = msgspec.structs.replace(
     _ALONE,
     limit=LimitSettings(initial=16, most=256),
     shed=ShedSettings(target_s=1.0, interval_s=1.0, max_wait_s=5.0),
+    least_s=0.001,
 )
 # A processor writes some tokens a second: who waits for a slot waits for whole answers.
 _LLAMA_SHED = ShedSettings(target_s=20.0, interval_s=20.0, max_wait_s=60.0)

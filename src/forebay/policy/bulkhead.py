@@ -26,6 +26,8 @@ RETRIEVAL_GATE = GateSettings(
     queue=QueueSettings(max_waiting=512),
     limit=LimitSettings(initial=8, least=2, most=64, tolerance=4.0),
     shed=ShedSettings(target_s=0.5, interval_s=1.0, max_wait_s=2.0),
+    least_s=0.001,
+    cold_tokens=0.0,
 )
 
 

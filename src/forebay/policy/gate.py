@@ -34,12 +34,19 @@ from forebay.policy.queue import CLASSES, FairQueue, QueueSettings, Waiting
 from forebay.policy.retry import RetryBudget, RetrySettings
 from forebay.policy.shed import DelayShedder, DrainRate, ServiceForecast, ShedSettings
 from forebay.policy.tail import TailChange, TailSettings, TailWatch
+from forebay.policy.ticket import Ticket
+
+__all__ = ["REASONS", "SAMPLE_S", "GateSettings", "PoolGate", "Ticket"]
 
 REASONS = ("queue_full", "queue_delay", "deadline", "low_priority", "long_held", "engines_out")
 """Why a gate refuses."""
 LEAST_RETRY_S = 1.0
 MOST_RETRY_S = 60.0
 SAMPLE_S = 1.0
+SURELY = 0.5
+"""Share of the usual unloaded time that a first token takes anyway: a cached prefix spares some."""
+COLD = 4
+"""Times the initial limit that small requests may take before anything was slow."""
 FIRST_TOKENS = 20
 """First tokens between two looks at how long they take."""
 
@@ -57,73 +64,28 @@ class GateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     long_tokens: Annotated[float, Meta(description="Requests that cost more are long.", gt=0.0)] = (
         4000.0
     )
+    least_s: Annotated[
+        float,
+        Meta(
+            description="Seconds that every answer takes; who has less left is refused at once.",
+            ge=0.0,
+        ),
+    ] = 0.02
     severe_hold: Annotated[
         float,
         Meta(description="Share of the room withheld while the tail is severe.", ge=0.0, lt=1.0),
     ] = 0.25
+    cold_tokens: Annotated[
+        float,
+        Meta(
+            description="Cost up to which a replica gets four times the initial limit at first.",
+            ge=0.0,
+        ),
+    ] = 16000.0
     max_tokens: Annotated[
         float,
         Meta(description="Cost let into one replica at once; 0: bounded by requests only.", ge=0),
     ] = 0.0
-
-
-class Ticket:
-    """One request at a gate, and in the end what became of it."""
-
-    __slots__ = (
-        "attempts",
-        "cost",
-        "credited",
-        "deadline_at",
-        "expected_tokens",
-        "first_token_at",
-        "input_tokens",
-        "output_tokens",
-        "place",
-        "preparing",
-        "priority",
-        "reason",
-        "replica",
-        "retry_after_s",
-        "sampled_at",
-        "sampled_tokens",
-        "sent_at",
-        "session",
-        "state",
-        "tenant",
-        "weight",
-    )
-
-    def __init__(
-        self,
-        *,
-        cost: float,
-        deadline_at: float,
-        tenant: str = "default",
-        priority: Priority = "normal",
-        session: str = "",
-    ) -> None:
-        self.cost = cost
-        self.deadline_at = deadline_at
-        self.tenant = tenant
-        self.priority = priority
-        self.session = session
-        self.weight = 1.0
-        self.input_tokens = 0
-        self.output_tokens = 0
-        self.expected_tokens: int | None = None  # to be written; None: nobody knows
-        self.place: Waiting[Ticket] | None = None
-        self.preparing = False  # it has work to do before the engine is asked: ``asked`` tells
-        self.state = "new"  # waiting | sent | lost | done | refused
-        self.attempts = 0
-        self.credited = 0.0
-        self.replica = -1
-        self.reason = ""
-        self.retry_after_s = 0.0
-        self.sent_at = 0.0
-        self.sampled_at = 0.0
-        self.sampled_tokens = 0
-        self.first_token_at: float | None = None
 
 
 class PoolGate:
@@ -154,7 +116,6 @@ class PoolGate:
         self._turn = 0
         self._sent: list[Ticket] = []
         self._refused: list[Ticket] = []
-        self.shed_by_reason: dict[str, int] = {}
 
     # What happens to a ticket.
 
@@ -379,17 +340,20 @@ class PoolGate:
     def _takes_s(self, ticket: Ticket) -> float:
         """How long it probably takes; as in an empty pool while half of the room is free.
 
-        0 where nobody knows how much will be written.
+        At least, where nobody knows how much will be written: for a first token in an empty pool.
 
         What was learned in a crowd must not shut the door when the crowd has gone: nothing would
         come in any more to correct it.
         """
         output = ticket.expected_tokens
         if output is None:
-            return 0.0
-        if not self._half_full():
-            return self.service.steps(ticket.input_tokens, output) * self.limit.base
-        return self.service.safe_s(ticket.input_tokens, output)
+            steps = SURELY * self.service.steps(ticket.input_tokens, 1)
+            takes_s = steps * self.limit.base
+        elif not self._half_full():
+            takes_s = self.service.steps(ticket.input_tokens, output) * self.limit.base
+        else:
+            takes_s = self.service.safe_s(ticket.input_tokens, output)
+        return max(self._settings.least_s, takes_s)
 
     def _half_full(self) -> bool:
         in_flight = sum(load.requests for load in self.loads)
@@ -406,7 +370,6 @@ class PoolGate:
         if reason == "engines_out":
             wait_s = self._rests_s
         ticket.retry_after_s = min(MOST_RETRY_S, max(LEAST_RETRY_S, wait_s))
-        self.shed_by_reason[reason] = self.shed_by_reason.get(reason, 0) + 1
         self._refused.append(ticket)
 
     def _room(self, ticket: Ticket, now: float) -> int | None:
@@ -422,10 +385,15 @@ class PoolGate:
     def _fit(self, ticket: Ticket, now: float) -> list[int]:
         limit = max(1, int(self.limit.limit * (1 - self.hold)))
         most = self.batch.tokens.bound * (1 - self.hold)
+        # Nothing was ever too slow: a limit that has not been tried is no reason to let small
+        # requests wait. The first second of a load would be lost while it doubles.
+        trying = self.limit.fresh and not self.hold
+        light = self._settings.cold_tokens - ticket.cost if trying else -1.0
+        bound = min(COLD * self._settings.limit.initial, self._settings.limit.most)
         return [
             at
             for at, load in enumerate(self.loads)
-            if load.requests < min(limit, load.most)
+            if load.requests < min(max(limit, bound) if load.cost <= light else limit, load.most)
             and not load.full
             and (not load.requests or load.cost + ticket.cost <= most)
             and self.health[at].admits(now)

@@ -55,6 +55,7 @@ class AdaptiveLimit:
         "_doubling",
         "_exact",
         "_failed",
+        "_fresh",
         "_grows",
         "_peak",
         "_places",
@@ -74,7 +75,7 @@ class AdaptiveLimit:
         self._failed = 0
         self._peak = 0
         self._windows = 0
-        self._doubling = True
+        self._doubling = self._fresh = True
         self._grows = False
         self._restore: float | None = None
         self._skip = 0
@@ -83,6 +84,11 @@ class AdaptiveLimit:
     def limit(self) -> int:
         """Requests that may be in work in one place now."""
         return int(self._exact)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether no window has ever been too slow: more may be tried that seems harmless."""
+        return self._fresh
 
     @property
     def base(self) -> float:
@@ -108,7 +114,7 @@ class AdaptiveLimit:
     def scale(self, factor: float) -> None:
         """Take less at once, or more; more only if it was all used and latency allowed it."""
         if factor < 1:
-            self._doubling = False
+            self._doubling = self._fresh = False
         elif not self._grows:
             return
         if self._restore is None:
@@ -126,9 +132,12 @@ class AdaptiveLimit:
         self._windows += 1
         self._grows = False
         if failed > len(samples) // 4:
-            self._doubling, self._restore = False, None
+            self._doubling, self._fresh, self._restore = False, False, None
             self._set(self._exact * 0.9)
             return
+        if self._fresh:
+            # What was tried beyond it is what the window measured.
+            self._set(max(self._exact, peak))
         middle = median(samples)
         if self._restore is not None:
             assert self._base is not None
@@ -145,6 +154,7 @@ class AdaptiveLimit:
             self._base = middle
         ratio = middle / (self._settings.tolerance * self._base)
         ended = self._doubling and ratio > 1
+        self._fresh = self._fresh and ratio <= 1
         self._doubling = self._doubling and not ended
         if ratio > 1:
             self._set(self._exact * max(0.5, 1 / ratio))

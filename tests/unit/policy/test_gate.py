@@ -142,6 +142,46 @@ def test_what_cannot_be_done_in_time_is_refused_at_the_door() -> None:
     assert made.ask(tokens=500, within_s=30).state != "refused"
 
 
+@pytest.mark.parametrize(("cost", "let_in"), [(100.0, 32), (1000.0, 16), (3000.0, 8)])
+def test_small_requests_need_not_wait_for_a_limit_that_was_never_tried(
+    cost: float, let_in: int
+) -> None:
+    gate = PoolGate(GateSettings(), ["a"])
+    tickets = [Ticket(cost=cost, deadline_at=60.0) for _ in range(40)]
+    for ticket in tickets:
+        gate.arrive(ticket, 0.0)
+    assert len(gate.sent()) == let_in
+    scaled = PoolGate(GateSettings(), ["a"])
+    scaled.limit.scale(0.9)  # the engine showed that it is short of memory
+    for _ in range(40):
+        scaled.arrive(Ticket(cost=cost, deadline_at=60.0), 0.0)
+    assert len(scaled.sent()) == 7
+
+
+def test_what_no_answer_can_keep_is_refused_before_lengths_are_known() -> None:
+    made = plant(replicas=1)
+
+    def entered(left_s: float, input_tokens: int = 50) -> str:
+        ticket = Ticket(cost=100.0, deadline_at=made.clock.now() + left_s)
+        ticket.input_tokens = input_tokens
+        made.gate.arrive(ticket, made.clock.now())
+        state = ticket.state
+        made.gate.finish(ticket, made.clock.now(), ok=None)
+        made.carry_out()
+        return state
+
+    # Nothing was ever answered: only what is declared counts.
+    assert entered(0.001) == entered(0.019) == "refused"
+    assert entered(0.021) == entered(1.0) == "sent"
+    offer(made, 20, 10)
+    base = made.gate.limit.base
+    assert 0.8 * STEP_S < base < 1.2 * STEP_S  # of a written token in an empty pool
+    # A prompt of 5,000 tokens is 100 steps: half of that passes before the first token.
+    assert entered(0.9 * 50 * base, 5000) == "refused"
+    assert entered(1.1 * 50 * base, 5000) == "sent"
+    assert entered(0.9 * 50 * base) == "sent"
+
+
 def test_one_hung_replica_of_three_does_not_slow_the_others() -> None:
     made = plant(replicas=3)
     offer(made, 60, 20)

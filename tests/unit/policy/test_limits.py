@@ -54,6 +54,20 @@ def test_a_limit_does_not_grow_unused_and_falls_with_failures() -> None:
         LimitSettings(initial=2, least=4)
 
 
+def test_what_was_tried_beyond_a_fresh_limit_is_what_it_learned_from() -> None:
+    limit = AdaptiveLimit(LimitSettings(initial=8))
+    for _ in range(16):
+        limit.observe(1.0, 30)
+    assert (limit.fresh, limit.limit) == (True, 60)
+    for _ in range(60):
+        limit.observe(3.0, 40)
+    assert (limit.fresh, limit.limit < 60) == (False, True)
+    failing = AdaptiveLimit(LimitSettings(initial=8))
+    for _ in range(16):
+        failing.observe(1.0, 30, ok=False)
+    assert (failing.fresh, failing.limit) == (False, 7)
+
+
 def test_a_burst_is_absorbed_and_a_standing_queue_is_shed() -> None:
     shedder = DelayShedder(ShedSettings(target_s=0.02, interval_s=0.5))
     assert not any(shedder.sheds(0.3 - now, now) for now in (0.0, 0.1, 0.2, 0.285))

@@ -1,0 +1,65 @@
+"""One request at a gate, and in the end what became of it."""
+
+from __future__ import annotations
+
+from forebay.kernel.context import Priority
+from forebay.policy.queue import Waiting
+
+
+class Ticket:
+    """One request at a gate, and in the end what became of it."""
+
+    __slots__ = (
+        "attempts",
+        "cost",
+        "credited",
+        "deadline_at",
+        "expected_tokens",
+        "first_token_at",
+        "input_tokens",
+        "output_tokens",
+        "place",
+        "preparing",
+        "priority",
+        "reason",
+        "replica",
+        "retry_after_s",
+        "sampled_at",
+        "sampled_tokens",
+        "sent_at",
+        "session",
+        "state",
+        "tenant",
+        "weight",
+    )
+
+    def __init__(
+        self,
+        *,
+        cost: float,
+        deadline_at: float,
+        tenant: str = "default",
+        priority: Priority = "normal",
+        session: str = "",
+    ) -> None:
+        self.cost = cost
+        self.deadline_at = deadline_at
+        self.tenant = tenant
+        self.priority = priority
+        self.session = session
+        self.weight = 1.0
+        self.input_tokens = 0
+        self.output_tokens = 0
+        self.expected_tokens: int | None = None  # to be written; None: nobody knows
+        self.place: Waiting[Ticket] | None = None
+        self.preparing = False  # it has work to do before the engine is asked: ``asked`` tells
+        self.state = "new"  # waiting | sent | lost | done | refused
+        self.attempts = 0
+        self.credited = 0.0
+        self.replica = -1
+        self.reason = ""
+        self.retry_after_s = 0.0
+        self.sent_at = 0.0
+        self.sampled_at = 0.0
+        self.sampled_tokens = 0
+        self.first_token_at: float | None = None
