@@ -25,7 +25,7 @@ from forebay.policy.limit import LimitSettings
 from forebay.policy.open_gate import OpenGate
 from forebay.policy.quota import SharedQuotas
 from forebay.policy.shed import ShedSettings
-from forebay.policy.tail import TailSettings
+from forebay.policy.tail import TailChange, TailSettings
 
 S = TypeVar("S", bound=msgspec.Struct)
 UNBOUNDED_TOKENS = 2**31 - 1
@@ -69,7 +69,11 @@ async def open_admission(
     desk = Desk(settings.admission, tuple(rules.values()), gates, clock, WallClock(), ledger)
     async with asyncio.TaskGroup() as group:
         hook = ScaleOutHook(settings.admission.scale_out, clock)
-        admission = Admission(desk, hook.told, shared, _hedgers(settings, gates))
+
+        def told(pool: str, change: TailChange) -> None:
+            hook.told(pool, change, actions(gates[pool], change))
+
+        admission = Admission(desk, told, shared, _hedgers(settings, gates))
         quotas = Overriding(folder, admission, settings.admission)
         quotas.look()
         tasks = [
@@ -83,6 +87,19 @@ async def open_admission(
         finally:
             for task in tasks:
                 task.cancel()
+
+
+def actions(gate: PoolGate, change: TailChange) -> tuple[str, ...]:
+    """What the tail watch did to a gate, or undid, in sentences."""
+    if change.level != "severe":
+        undone = "whatever was held back is let in again"
+        return (undone,) if change.was == "severe" else ()
+    done = [f"{gate.hold:.0%} of its room is withheld"] if gate.hold else []
+    if gate.min_priority != "low":
+        done.append("low priority is sent away while others wait")
+    if gate.hold_long:
+        done.append("long requests are refused while others wait")
+    return tuple(done)
 
 
 def _hedgers(settings: Settings, gates: Mapping[str, PoolGate]) -> dict[str, Hedger]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,63 +16,100 @@ from forebay.policy.admission.settings import ScaleOutSettings
 from forebay.policy.tail import TailChange
 
 log = logging.getLogger("forebay.admission")
-QUEUED = 32
+Call = Callable[[bytes], Coroutine[Any, Any, None]]
 
 
 class PoolEvent(msgspec.Struct, frozen=True):
-    """What the command and the webhook get; ``reason`` is a sentence."""
+    """What the command and the webhook get; ``reason`` is a sentence, ``actions`` are others."""
 
     pool: str
     level: str
     was: str
     reason: str
+    actions: tuple[str, ...] = ()
+
+
+class Called(msgspec.Struct):
+    """What one of the two knows of a pool, and when it was last called."""
+
+    severe: bool = False
+    at: float = float("-inf")
 
 
 class ScaleOutHook:
-    """Tells people and calls out; never holds up who tells it."""
+    """Tells people and calls out, when a tail becomes severe and when that is over.
+
+    It never holds up who tells it. Whoever is called is told the state, not each change: what
+    comes and goes within ``pause_s`` is not told at all, and a call that failed is made again.
+    """
 
     def __init__(self, settings: ScaleOutSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._called_at: dict[str, float] = {}
-        self._events: asyncio.Queue[PoolEvent] = asyncio.Queue(QUEUED)
+        self._latest: dict[str, PoolEvent] = {}
+        self._calls: dict[str, Call] = {}
+        if settings.command:
+            self._calls["command"] = self._command
+        if settings.webhook:
+            self._calls["webhook"] = self._webhook
+        self._called: dict[tuple[str, str], Called] = {}
+        self._changed = asyncio.Event()
 
-    def told(self, pool: str, change: TailChange) -> None:
-        """A pool's level changed; calls out when it became severe."""
+    def told(self, pool: str, change: TailChange, actions: Sequence[str] = ()) -> None:
+        """A pool's level changed, and ``actions`` were taken or undone."""
         said = {"severe": "is severe", "warn": "deserves a look", "normal": "is normal again"}
         level = logging.WARNING if change.level != "normal" else logging.INFO
         log.log(
-            level, "the tail of pool %s %s: %s", pool, said[change.level], change.reason,
+            level, "the tail of pool %s %s: %s", pool, said[change.level],
+            "; ".join((change.reason, *actions)),
             extra={"pool": pool, "level": change.level},
         )  # fmt: skip
-        if change.level != "severe" or not (self._settings.command or self._settings.webhook):
-            return
-        now = self._clock.now()
-        if now - self._called_at.get(pool, float("-inf")) < self._settings.pause_s:
-            return
-        self._called_at[pool] = now
-        with suppress(asyncio.QueueFull):
-            event = PoolEvent(pool, change.level, change.was, change.reason)
-            self._events.put_nowait(event)
+        event = PoolEvent(pool, change.level, change.was, change.reason, tuple(actions))
+        self._latest[pool] = event
+        self._changed.set()
 
     async def run(self) -> None:
-        """Call out, one event after the other, until cancelled."""
+        """Call out, one after the other, until cancelled."""
         while True:
-            event = await self._events.get()
-            data = msgspec.json.encode(event)
-            if self._settings.command:
-                await self._attempt("command", self._command(data))
-            if self._settings.webhook:
-                await self._attempt("webhook", self._webhook(data))
+            self._changed.clear()
+            for what, event in self._due():
+                await self._attempt(what, event)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._rest_s()):
+                    await self._changed.wait()
 
-    async def _attempt(self, what: str, call: Coroutine[Any, Any, None]) -> None:
+    def _due(self) -> list[tuple[str, PoolEvent]]:
+        now = self._clock.now()
+        return [(what, event) for at, what, event in self._wanted() if at <= now]
+
+    def _rest_s(self) -> float | None:
+        """Until the next call may be made; None: until something changes."""
+        at = min((at for at, _, _ in self._wanted()), default=None)
+        return None if at is None else max(0.0, at - self._clock.now())
+
+    def _wanted(self) -> Iterator[tuple[float, str, PoolEvent]]:
+        """Calls to be made and from when on they may."""
+        for pool, event in self._latest.items():
+            for what in self._calls:
+                called = self._called.setdefault((pool, what), Called())
+                if called.severe != (event.level == "severe"):
+                    yield called.at + self._settings.pause_s, what, event
+
+    async def _attempt(self, what: str, event: PoolEvent) -> None:
+        called = self._called[event.pool, what]
+        called.at = self._clock.now()
         try:
             async with asyncio.timeout(self._settings.timeout_s):
-                await call
+                await self._calls[what](msgspec.json.encode(event))
         except (OSError, aiohttp.ClientError, TimeoutError, _Failed) as error:
-            log.error("the scale-out %s failed: %s", what, str(error) or "it took too long")
+            why = str(error) or "it took too long"
+            log.error("the scale-out %s failed for pool %s: %s", what, event.pool, why)
         else:
-            log.info("the scale-out %s was called", what)
+            called.severe = event.level == "severe"
+            log.info(
+                "the scale-out %s was told that the tail of pool %s is %s",
+                what, event.pool, "severe" if called.severe else "severe no more",
+            )  # fmt: skip
 
     async def _command(self, data: bytes) -> None:
         process = await asyncio.create_subprocess_exec(
