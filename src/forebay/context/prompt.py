@@ -69,7 +69,7 @@ class PromptBuilder:
         question, history, house_rules = _split(messages)
         language = language_of(question)
         output_tokens = sampling.max_tokens or self._settings.max_output_tokens
-        budget = self._budget(output_tokens)
+        budget = self.room(sampling)
         if len(question) > budget * _MAX_CHARACTERS_PER_TOKEN:
             raise _too_long(len(question) // _MAX_CHARACTERS_PER_TOKEN, budget)
         kept_history = self._history(history)
@@ -96,7 +96,9 @@ class PromptBuilder:
             prompt_tokens=tokens,
         )
 
-    def _budget(self, output_tokens: int) -> int:
+    def room(self, sampling: Sampling) -> int:
+        """Most tokens of a prompt; ``InvalidRequest`` when the output leaves none."""
+        output_tokens = sampling.max_tokens or self._settings.max_output_tokens
         window = self._settings.window_tokens
         budget = min(int(window * self._settings.input_share), window - output_tokens)
         if budget <= 0:

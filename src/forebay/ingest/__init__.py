@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.ingest.chunker import StructureChunker
+from forebay.ingest.parts import TextSplitter
 from forebay.ingest.registry import parse, supported_extensions
 from forebay.ingest.settings import ChunkSettings, IngestLimits
 from forebay.ingest.tokens import EstimatedTokenCounter
@@ -20,6 +21,7 @@ __all__ = [
     "ParsedDocument",
     "PoolSettings",
     "StructureChunker",
+    "TextSplitter",
     "parse",
     "supported_extensions",
 ]

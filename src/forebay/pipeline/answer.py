@@ -174,9 +174,10 @@ class AnswerPipeline:
         """Hold a reservation and a place in a pool; waiting for them is a stage of its own."""
         texts = [message.content for message in request.messages]
         tokens = await beside_if_long(texts, self._parts.count, texts)
-        ask = ask_for(ctx, tokens, request.sampling.max_tokens)
-        session = _session(ctx, request.messages)
-        ask = msgspec.structs.replace(ask, passages=request.top_k, session=session)
+        cap = request.reserved_tokens or request.sampling.max_tokens
+        ask = ask_for(
+            ctx, tokens, cap, passages=request.top_k, session=_session(ctx, request.messages)
+        )
         async with self._placed(ctx, ask) as permit:
             yield permit
 
@@ -278,15 +279,24 @@ def question_of(messages: Sequence[Message]) -> str:
     raise InvalidRequest("messages must end with a user message that has text.", param="messages")
 
 
-def ask_for(ctx: RequestContext, input_tokens: int, cap: int | None) -> Ask:
-    """What this caller asks of admission."""
+def ask_for(
+    ctx: RequestContext,
+    input_tokens: int,
+    cap: int | None,
+    *,
+    passages: int = 0,
+    session: str = "",
+) -> Ask:
+    """What this caller asks of admission; ``cap`` is the output to reserve for, None: any."""
     return Ask(
         who=claimant(ctx),
         route="chat",
         priority=ctx.principal.priority,
         deadline_at=ctx.deadline.at,
         input_tokens=input_tokens,
+        passages=passages,
         cap=cap,
+        session=session,
         weight=ctx.principal.plan.weight,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack, suppress
 
+import msgspec
 import pytest
 
 from forebay.kernel.clock import SystemClock, WallClock
@@ -385,3 +386,52 @@ async def test_a_slow_search_does_not_speak_against_the_engine() -> None:
         assert health.admits(later)
         permit.began(40)
         assert not health.admits(later)
+
+
+async def test_passages_that_no_pool_has_room_for_are_not_planned() -> None:
+    made = admission()
+    async with made.admit(ask(input_tokens=7000, passages=5)) as permit:
+        assert permit.entry.ticket.input_tokens == 8000
+    with pytest.raises(ContextTooLong):
+        async with made.admit(ask(input_tokens=7900, passages=5)):
+            pass
+    assert made.desk.room("shop") == 7800
+
+
+async def test_parts_are_charged_together_placed_one_by_one_and_settled_by_their_sum() -> None:
+    made = admission(limited(tenant=Limit(rate_per_s=0.001, burst=1000)))
+    who = Claimant(tenant="shop", max_in_flight=1)
+    parts = [ask(input_tokens=200, cap=50, who=who) for _ in range(3)]
+    async with made.hold(parts) as whole:
+        assert level(made, "tenant") == pytest.approx(250, abs=0.1)
+        with pytest.raises(RateLimited, match="1 requests in work"):
+            async with made.admit(ask(who=who)):
+                pass
+        for one in parts:
+            under = msgspec.structs.replace(one, whole=whole)
+            async with made.admit(under) as permit:
+                assert permit.rate == whole.rate
+                await permit.built(190)
+                permit.began(190)
+                permit.produced(190, 10, whole=True)
+        assert level(made, "tenant") == pytest.approx(250, abs=0.1)
+    assert level(made, "tenant") == pytest.approx(400, abs=0.1)
+    with pytest.raises(RateLimited):
+        async with made.hold(parts):
+            pass
+    _nothing_is_held(made)
+
+
+async def test_parts_that_are_cut_pay_for_what_was_used_and_no_more() -> None:
+    made = admission(limited(tenant=Limit(rate_per_s=0.001, burst=1000)))
+    part = ask(input_tokens=200, cap=50)
+    with suppress(EngineError):
+        async with AsyncExitStack() as stack:
+            whole = await stack.enter_async_context(made.hold([part, part]))
+            under = msgspec.structs.replace(part, whole=whole)
+            permit = await stack.enter_async_context(made.admit(under))
+            permit.began(200)
+            permit.produced(200, 5, whole=False)
+            raise EngineError("broken")
+    assert level(made, "tenant") == pytest.approx(795, abs=0.1)
+    _nothing_is_held(made)

@@ -156,12 +156,25 @@ class Admission:
             charged(await self._shared.obtain(claims, cost))
 
     @asynccontextmanager
+    async def hold(self, asks: Sequence[Ask]) -> AsyncIterator[Entry]:
+        """Reserve for all parts of a request at once; settled by the sum of what they use.
+
+        Each is admitted inside the block, with the entry as its ``whole``. Raises like ``admit``
+        for quotas.
+        """
+        whole = await self._obtained(self.desk.plan_parts(asks))
+        try:
+            yield whole
+        finally:
+            self.desk.leave(whole, None)
+
+    @asynccontextmanager
     async def admit(self, ask: Ask) -> AsyncIterator[Permit]:
         """Hold a reservation and a place on a replica for the length of the block.
 
         Raises what ``Desk.reserve`` raises, and ``Overloaded`` when a pool cannot (503).
         """
-        permit = Permit(self, await self._reserved(ask))
+        permit = Permit(self, await self._obtained(self.desk.plan(ask)))
         permit.entry.ticket.preparing = True
         failed = False
         try:
@@ -211,14 +224,16 @@ class Admission:
             found[name].update(hedger.statistics())
         return found
 
-    async def _reserved(self, ask: Ask) -> Entry:
-        if self._shared is None:
-            return self.desk.reserve(ask)
-        entry = self.desk.plan(ask)
-        if not entry.claims:
+    async def _obtained(self, entry: Entry) -> Entry:
+        claims, cost = entry.claims, entry.ticket.cost
+        if not claims:
             return self.desk.take(entry, None)
+        if self._shared is None:
+            return self.desk.take(
+                entry, self.desk.ledger.reserve(claims, cost, self.desk.clock.now())
+            )
         # Nothing is awaited between the grant and the entry that settles it.
-        return self.desk.take(entry, await self._shared.obtain(entry.claims, entry.ticket.cost))
+        return self.desk.take(entry, await self._shared.obtain(claims, cost))
 
     async def _placed(self, permit: Permit, gate: PoolGate) -> None:
         """Wait until the ticket is on a replica."""

@@ -31,7 +31,7 @@ class Ask(msgspec.Struct, frozen=True):
     """What a request wants, as far as it is known before retrieval.
 
     ``input_tokens`` counts the conversation; ``passages`` are planned. ``cap`` is the output the
-    client allows, None when it said nothing.
+    client allows, None when it said nothing. ``whole`` has reserved for it already.
     """
 
     who: Claimant
@@ -43,6 +43,7 @@ class Ask(msgspec.Struct, frozen=True):
     cap: int | None = None
     session: str = ""
     weight: float = 1.0
+    whole: Entry | None = None
 
 
 class Entry:
@@ -56,6 +57,7 @@ class Entry:
         "completion_tokens",
         "engines",
         "gate",
+        "parts_used",
         "pool",
         "prompt_tokens",
         "rate",
@@ -78,6 +80,7 @@ class Entry:
         self.reservation: Reservation | None = None
         self.prompt_tokens = 0
         self.completion_tokens = 0
+        self.parts_used = 0.0  # cost of what was admitted under it
 
 
 class Desk:
@@ -138,12 +141,13 @@ class Desk:
     def plan(self, ask: Ask) -> Entry:
         """What the request will cost, and whom; nothing is charged. Raises like ``reserve``."""
         tenant = ask.who.tenant
-        self._check_in_flight(ask.who)
+        if ask.whole is None:
+            self._check_in_flight(ask.who)
         planned = self._planned(ask)
         rule = self._rules.choose(tenant, planned, ask.cap)[0]
         profile = self._settings.route_profiles.get(ask.route, self._settings.profile)
         weights = COST_PROFILES[profile]
-        claims = self._book.claims(ask.who, self._wall_clock.now())
+        claims = self._book.claims(ask.who, self._wall_clock.now()) if ask.whole is None else ()
         cap = min(
             ask.cap or rule.max_output_tokens,
             rule.max_output_tokens,
@@ -163,9 +167,25 @@ class Desk:
         entry.claims = claims
         return entry
 
+    def plan_parts(self, asks: Sequence[Ask]) -> Entry:
+        """What a request costs that is worked off in parts: one entry that reserves for them all.
+
+        Each is admitted by itself then, with this entry as its ``whole``.
+        """
+        entry = self.plan(asks[0])
+        entry.ticket.cost += sum(self.plan(ask).ticket.cost for ask in asks[1:])
+        return entry
+
+    def room(self, tenant: str) -> int:
+        """The longest conversation that any pool takes, in tokens."""
+        return max(0, self._rules.longest(tenant) - self._settings.prompt_tokens)
+
     def take(self, entry: Entry, got: Reservation | Refusal | None) -> Entry:
         """Let a planned request in with what the quotas said; None: it is under none."""
         who = entry.ask.who
+        if entry.ask.whole is not None:
+            entry.rate = entry.ask.whole.rate
+            return entry
         if got is not None:
             reservation, now = charged(got), self.clock.now()
             try:
@@ -218,20 +238,24 @@ class Desk:
         Pays for ``prompt_tokens`` and ``completion_tokens`` of the entry, as the engine began.
         """
         now, tenant, ask = self.clock.now(), entry.ask.who.tenant, entry.ask
-        if self._in_work[tenant] > 1:
+        if ask.whole is not None:
+            pass  # it counts once
+        elif self._in_work[tenant] > 1:
             self._in_work[tenant] -= 1
         else:
             del self._in_work[tenant]
-        used = 0.0
+        used = entry.parts_used
         if entry.prompt_tokens:
             self._ended += 1
-            used = entry.weights.cost(entry.prompt_tokens, entry.completion_tokens)
+            used += entry.weights.cost(entry.prompt_tokens, entry.completion_tokens)
             if ok:
                 self.estimates.settled(_kind(ask), entry.completion_tokens)
             elif ok is None and now >= ask.deadline_at:
                 # Leaving out what was too long to end in time would teach that all is short.
                 reached = round(CUT_FACTOR * entry.completion_tokens)
                 self.estimates.settled(_kind(ask), min(entry.cap, reached))
+        if ask.whole is not None:
+            ask.whole.parts_used += used
         if entry.reservation is not None:
             entry.reservation.settle(used, now)
         if entry.gate is not None:
@@ -277,7 +301,10 @@ class Desk:
         settings = self._settings
         if not ask.passages:
             return ask.input_tokens
-        return ask.input_tokens + settings.prompt_tokens + ask.passages * settings.passage_tokens
+        bare = ask.input_tokens + settings.prompt_tokens
+        # Passages that do not fit are left out of the prompt.
+        fits = max(bare, self._rules.longest(ask.who.tenant))
+        return min(fits, bare + ask.passages * settings.passage_tokens)
 
 
 def _rate(reservation: Reservation, now: float) -> RateState:
@@ -292,7 +319,9 @@ def _rate(reservation: Reservation, now: float) -> RateState:
 
 
 def _kind(ask: Ask) -> str:
-    return f"{ask.who.tenant}/{ask.route}"
+    kind = f"{ask.who.tenant}/{ask.route}"
+    # Parts are short by order, and would teach that all answers are.
+    return kind if ask.whole is None else f"{kind}/part"
 
 
 def charged(got: Reservation | Refusal) -> Reservation:

@@ -48,6 +48,11 @@ class PoolRules:
         self.by_name = {rule.name: rule for rule in rules}
         self._ordered = sorted(rules, key=_size)
 
+    def longest(self, tenant: str) -> int:
+        """The longest prompt that any pool takes of a tenant; 0 without pools."""
+        open_to = (r for r in self._ordered if not r.tenants or tenant in r.tenants)
+        return max((rule.max_input_tokens for rule in open_to), default=0)
+
     def choose(
         self, tenant: str, input_tokens: int, output_tokens: int | None
     ) -> tuple[PoolRule, ...]:
@@ -59,8 +64,7 @@ class PoolRules:
         """
         fitting = [rule for rule in self._ordered if rule.takes(tenant, input_tokens)]
         if not fitting:
-            open_to = [r for r in self._ordered if not r.tenants or tenant in r.tenants]
-            most = max((rule.max_input_tokens for rule in open_to), default=0)
+            most = self.longest(tenant)
             raise ContextTooLong(
                 f"The prompt has about {input_tokens} tokens, more than the {most} any engine "
                 "pool takes.",

@@ -1,0 +1,444 @@
+"""Texts beyond every window: cut at meaning boundaries, answer the parts, merge (F1.6).
+
+Wraps the answering life and has its protocol. The quotas are charged once, for all parts together,
+so that no text is answered by half for want of tokens; the sum of what was used settles it. Each
+part is then admitted by itself, as a request of its own size: one permit for all would keep a place
+at an engine from part to part while others wait, and its tenant's share would be charged once for
+many turns. The deadline is the request's; leaving ends every part and frees what it held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from forebay.kernel.context import RequestContext
+from forebay.kernel.documents import ChunkRow, Hit
+from forebay.kernel.errors import ContextTooLong, EngineError, first_error
+from forebay.kernel.stages import (
+    Finished,
+    GenerationRequest,
+    Message,
+    Sampling,
+    SearchRequest,
+    SearchResult,
+)
+from forebay.kernel.streams import closing
+from forebay.pipeline.answer import (
+    AnswerParts,
+    AnswerPipeline,
+    Prompting,
+    ask_for,
+    beside_if_long,
+    question_of,
+)
+from forebay.pipeline.messages import AnswerDelta, AnswerEnd, AnswerRequest, Citation, Usage
+from forebay.policy.admission import Ask, Entry
+from forebay.policy.splitting import (
+    SplittingSettings,
+    is_chinese,
+    part_sizes,
+    task_of,
+    too_many_parts,
+)
+
+MOST_TOKENS_A_CHARACTER = 4
+SOURCE = "request"
+"""What citations of the text in the request name as their document and source."""
+_CITED_CHARACTERS = 1000
+_MARKER = re.compile(r"\[(\d{1,3})\](?!\()")
+_NOTHING = re.compile(r"[\s\"'“”.。!！]*(?:none|无)[\s\"'“”.。!！]*", re.IGNORECASE)
+
+
+class Words(msgspec.Struct, frozen=True):
+    """What is said to the engine and to the reader in one language."""
+
+    whole: str
+    part: str
+    merge: str
+    title: str
+
+
+WORDS = {
+    False: Words(
+        whole="Summarise the main points of the text.",
+        part="{asked}\n\n(Passage [1] is part {number} of {count} of one text; the other parts are "
+        "read separately. Answer from it as far as it goes. If it holds nothing that answers, "
+        "write only: NONE)",
+        merge="{asked}\n\n(Passages [1] to [{count}] are notes on the parts of one text, in its "
+        "order. Merge them into one answer and say nothing twice.)",
+        title="Your text, part {number} of {count}",
+    ),
+    True: Words(
+        whole="概括这段文字的要点。",
+        part="{asked}\n\n（资料 [1] 是一篇长文的第 {number} 部分，共 {count} 部分，"
+        "其余部分另行阅读。只就这一部分回答；如果其中没有相关内容，只写：无）",
+        merge="{asked}\n\n（资料 [1] 到 [{count}] 是同一篇长文各部分的笔记，按原文顺序排列。"
+        "把它们合并成一个回答，不要重复。）",
+        title="所给文本，第 {number} 部分（共 {count} 部分）",
+    ),
+}
+
+
+class Splitter(Protocol):
+    """Cuts a text where its meaning allows."""
+
+    def split(self, text: str, max_tokens: int, overlap_tokens: int) -> Sequence[tuple[int, int]]:
+        """Return the spans of its parts in order, none over ``max_tokens``."""
+        ...
+
+
+class RoomyPrompting(Prompting, Protocol):
+    """Builds prompts from as many passages as it is given, and says how long they may be."""
+
+    def room(self, sampling: Sampling) -> int:
+        """Most tokens of a prompt."""
+        ...
+
+
+class Splitting(msgspec.Struct, frozen=True):
+    """What cuts and asks: ``window_tokens`` is the longest prompt that is ever built."""
+
+    splitter: Splitter
+    prompting: RoomyPrompting
+    settings: SplittingSettings
+    window_tokens: int
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """A text that is to be answered in parts, given as hits in order.
+
+    ``part_tokens`` are those of a part with passages beside it, ``frame_tokens`` of all around.
+    """
+
+    asked: str
+    words: Words
+    rules: tuple[Message, ...]
+    parts: tuple[Hit, ...]
+    part_tokens: int
+    note_tokens: int
+    frame_tokens: int
+
+
+class _Note(msgspec.Struct, frozen=True):
+    """The answer from one part: [1] cites the part, [n] the knowledge base's hit n - 1."""
+
+    text: str
+    usage: Usage
+    invalid: int
+
+
+class SplittingAnswers:
+    """Answers what fits as ever, and what does not in parts."""
+
+    def __init__(self, inner: AnswerPipeline, parts: AnswerParts, splitting: Splitting) -> None:
+        self._inner = inner
+        self._parts = parts
+        self._splitting = splitting
+
+    async def search(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
+        """See ``AnswerPipeline.search``."""
+        return await self._inner.search(ctx, request)
+
+    def answer(
+        self, ctx: RequestContext, request: AnswerRequest
+    ) -> AsyncIterator[AnswerDelta | AnswerEnd]:
+        """Yield answer text as it is certain, then one ``AnswerEnd``."""
+        room = min(
+            self._splitting.window_tokens, self._parts.admission.desk.room(ctx.principal.tenant)
+        )
+        last = request.messages[-1].content if request.messages else ""
+        if MOST_TOKENS_A_CHARACTER * len(last) <= room:
+            return self._inner.answer(ctx, request)
+        return self._answer(ctx, request)
+
+    async def _answer(
+        self, ctx: RequestContext, request: AnswerRequest
+    ) -> AsyncGenerator[AnswerDelta | AnswerEnd, None]:
+        plan = await self._plan(ctx, request)
+        answering = (
+            self._inner.answer(ctx, request) if plan is None else self._in_parts(ctx, request, plan)
+        )
+        async with closing(answering) as events:
+            async for event in events:
+                yield event
+
+    async def _plan(self, ctx: RequestContext, request: AnswerRequest) -> _Plan | None:
+        """How the last message is cut; None when it fits whole."""
+        message = question_of(request.messages)
+        settings, prompting = self._splitting.settings, self._splitting.prompting
+        rules = tuple(one for one in request.messages if one.role == "system")
+        tokens = await beside_if_long([message], self._parts.count, [message])
+        words = WORDS[is_chinese(message)]
+        bare = prompting.build((*rules, Message("user", words.whole)), (), request.sampling)
+        window = prompting.room(request.sampling)
+        most = self._parts.admission.desk.room(ctx.principal.tenant)
+        if tokens <= most and tokens + bare.prompt_tokens <= window:
+            return None
+        task = task_of(message)
+        text = message[task.start : task.end]
+        asked = task.asked or words.whole
+        words = WORDS[is_chinese(asked)] if task.asked else words
+        count = self._parts.count
+        room = min(most, window) - bare.prompt_tokens
+        sizes = part_sizes(
+            settings,
+            room=room,
+            asked_tokens=count([asked, words.part]),
+            text_tokens=tokens,
+        )
+        spans = await beside_if_long(
+            [text], self._splitting.splitter.split, text, sizes.text_tokens, settings.overlap_tokens
+        )
+        if len(spans) > settings.max_parts:
+            raise too_many_parts(settings, tokens, len(spans))
+        return _Plan(
+            asked=asked,
+            words=words,
+            rules=rules,
+            parts=tuple(
+                _part(text[start:end], task.start + start, words, number, len(spans))
+                for number, (start, end) in enumerate(spans, 1)
+            ),
+            part_tokens=sizes.text_tokens + room // 4,
+            note_tokens=sizes.note_tokens,
+            frame_tokens=bare.prompt_tokens + count([asked, words.part]),
+        )
+
+    async def _in_parts(
+        self, ctx: RequestContext, request: AnswerRequest, plan: _Plan
+    ) -> AsyncGenerator[AnswerDelta | AnswerEnd, None]:
+        admission, number = self._parts.admission, len(plan.parts)
+        part = ask_for(ctx, plan.frame_tokens + plan.part_tokens, plan.note_tokens)
+        merging = ask_for(
+            ctx, plan.frame_tokens + number * plan.note_tokens, request.sampling.max_tokens
+        )
+        wanted = SearchRequest(
+            kb=request.kb, query=plan.asked, top_k=request.top_k, filter=request.filter
+        )
+        async with admission.hold([*[part] * number, merging]) as whole:
+            ctx.rate = whole.rate
+            found = await self._inner.look_up(ctx, wanted)
+            with ctx.stage("parts") as record:
+                record.attributes["parts"] = number
+                notes = await self._notes(ctx, request, plan, found, whole)
+            ctx.degrade(
+                "generation",
+                "split",
+                f"the text is longer than the engines take and was answered in {number} parts",
+            )
+            async with closing(self._merged(ctx, request, plan, found, (notes, whole))) as events:
+                async for event in events:
+                    yield event
+
+    async def _notes(
+        self,
+        ctx: RequestContext,
+        request: AnswerRequest,
+        plan: _Plan,
+        found: SearchResult,
+        whole: Entry,
+    ) -> list[_Note]:
+        """The answers from the parts, in order; the first failure ends them all."""
+        notes: dict[int, _Note] = {}
+        waiting = iter(range(len(plan.parts)))
+
+        async def work() -> None:
+            for at in waiting:
+                notes[at] = await self._note(ctx, request, plan, found, (at, whole))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self._splitting.settings.at_once, len(plan.parts))):
+                    group.create_task(work())
+        except BaseExceptionGroup as errors:
+            raise first_error(errors) from None
+        return [notes[at] for at in range(len(plan.parts))]
+
+    async def _note(
+        self,
+        ctx: RequestContext,
+        request: AnswerRequest,
+        plan: _Plan,
+        found: SearchResult,
+        which: tuple[int, Entry],
+    ) -> _Note:
+        at, whole = which
+        asked = plan.words.part.format(asked=plan.asked, number=at + 1, count=len(plan.parts))
+        sampling = msgspec.structs.replace(
+            request.sampling, max_tokens=plan.note_tokens, stop=None, response_format=None
+        )
+        prompt = await self._built(
+            (*plan.rules, Message("user", asked)), (plan.parts[at], *found.hits), sampling, 1
+        )
+        own = _own_context(ctx)
+        ask = _under(ask_for(own, prompt.prompt_tokens, plan.note_tokens), whole)
+        writer = self._parts.cite(prompt)
+        pieces: list[str] = []
+        finished: Finished | None = None
+        async with closing(self._inner.written(own, ask, prompt)) as events:
+            async for event in events:
+                if isinstance(event, Finished):
+                    finished = event
+                else:
+                    pieces.append(writer.feed(event.text))
+        rest, _, invalid = writer.finish()
+        if finished is None:
+            raise EngineError("the answer from a part of the text ended before it was complete.")
+        usage = Usage(finished.prompt_tokens, finished.completion_tokens)
+        return _Note("".join((*pieces, rest)).strip(), usage, invalid)
+
+    async def _merged(
+        self,
+        ctx: RequestContext,
+        request: AnswerRequest,
+        plan: _Plan,
+        found: SearchResult,
+        made: tuple[Sequence[_Note], Entry],
+    ) -> AsyncGenerator[AnswerDelta | AnswerEnd, None]:
+        """One answer from the notes; it cites the parts and the hits that the notes cite."""
+        notes, whole = made
+        shown, cited = self._shown(plan, found, notes)
+        asked = plan.asked
+        if shown:
+            asked = plan.words.merge.format(asked=plan.asked, count=len(shown))
+        passages = (*shown, *cited[len(shown) :]) if shown else found.hits
+        prompt = await self._built(
+            (*plan.rules, Message("user", asked)), passages, request.sampling, len(shown)
+        )
+        sources = cited if shown else found.hits
+        writer = self._parts.cite(
+            msgspec.structs.replace(prompt, passages=tuple(sources[: len(prompt.passages)]))
+        )
+        ask = _under(ask_for(ctx, prompt.prompt_tokens, request.sampling.max_tokens), whole)
+        finished: Finished | None = None
+        async with closing(self._inner.written(ctx, ask, prompt)) as events:
+            async for event in events:
+                if isinstance(event, Finished):
+                    finished = event
+                elif text := writer.feed(event.text):
+                    yield AnswerDelta(text)
+        rest, citations, invalid = writer.finish()
+        if rest:
+            yield AnswerDelta(rest)
+        if finished is None:
+            raise EngineError("the answer ended before it was complete.")
+        yield AnswerEnd(
+            finish_reason=finished.reason,
+            citations=tuple(_shortened(one) for one in citations),
+            usage=Usage(
+                finished.prompt_tokens + sum(note.usage.prompt_tokens for note in notes),
+                finished.completion_tokens + sum(note.usage.completion_tokens for note in notes),
+            ),
+            model=finished.model,
+            rung=found.rung,
+            kb_version=found.kb_version,
+            refused=finished.refused,
+            invalid_citations=invalid + sum(note.invalid for note in notes),
+            degradations=tuple(ctx.degradations),
+        )
+
+    def _shown(
+        self, plan: _Plan, found: SearchResult, notes: Sequence[_Note]
+    ) -> tuple[tuple[Hit, ...], tuple[Hit, ...]]:
+        """The notes that say something, as passages with one numbering, and all that it cites.
+
+        The parts come first, in order, then the hits of the knowledge base that a note cites.
+        """
+        kept = [at for at, note in enumerate(notes) if not _NOTHING.fullmatch(_plain(note.text))]
+        hits: dict[int, int] = {}
+        for at in kept:
+            for number in map(int, _MARKER.findall(notes[at].text)):
+                if 1 < number <= len(found.hits) + 1 and number not in hits:
+                    hits[number] = len(kept) + len(hits) + 1
+        shown = []
+        for own, at in enumerate(kept, 1):
+            text = _MARKER.sub(
+                lambda marker, own=own: f"[{hits.get(int(marker[1]), own)}]",  # type: ignore[misc]
+                _cut(notes[at].text, plan.note_tokens, self._parts.count),
+            )
+            part = plan.parts[at]
+            chunk = msgspec.structs.replace(part.chunk, text=text)
+            shown.append(msgspec.structs.replace(part, chunk=chunk))
+        cited = (*(plan.parts[at] for at in kept), *(found.hits[number - 2] for number in hits))
+        return tuple(shown), cited
+
+    async def _built(
+        self, messages: Sequence[Message], passages: Sequence[Hit], sampling: Sampling, least: int
+    ) -> GenerationRequest:
+        """The prompt; ``ContextTooLong`` unless the first ``least`` passages are in it."""
+        texts = [hit.chunk.text for hit in passages]
+        prompt = await beside_if_long(
+            texts, self._splitting.prompting.build, messages, passages, sampling
+        )
+        if len(prompt.passages) < least:
+            raise ContextTooLong(
+                "The parts of the text do not fit the engines' window beside the question; "
+                "shorten the question.",
+                param="messages",
+            )
+        return prompt
+
+
+def _part(text: str, start: int, words: Words, number: int, count: int) -> Hit:
+    """A part of the text as a passage; its offsets are those in the message."""
+    row = ChunkRow(
+        chunk_id=number,
+        document_id=SOURCE,
+        ordinal=number - 1,
+        start=start,
+        end=start + len(text),
+        text=text,
+        context="",
+        tokens=0,
+        page=None,
+        heading_path=(),
+        title=words.title.format(number=number, count=count),
+        source=SOURCE,
+        language="",
+        tags=(),
+        groups=(),
+        metadata={},
+        version=0,
+    )
+    return Hit(chunk=row, score=1.0)
+
+
+def _own_context(ctx: RequestContext) -> RequestContext:
+    """A part's context: the request's caller and deadline, a place of its own."""
+    own = RequestContext(
+        request_id=ctx.request_id,
+        principal=ctx.principal,
+        deadline=ctx.deadline,
+        clock=ctx.clock,
+        traceparent=ctx.traceparent,
+        no_cache=ctx.no_cache,
+    )
+    own.address = ctx.address
+    return own
+
+
+def _under(ask: Ask, whole: Entry) -> Ask:
+    return msgspec.structs.replace(ask, whole=whole)
+
+
+def _plain(text: str) -> str:
+    return _MARKER.sub("", text) or "none"
+
+
+def _cut(text: str, tokens: int, count: Callable[[Sequence[str]], int]) -> str:
+    """The beginning of a note that holds no more than it may."""
+    while (has := count([text])) > tokens and len(text) > 1:
+        text = text[: max(1, min(len(text) - 1, len(text) * tokens // has))]
+    return text
+
+
+def _shortened(citation: Citation) -> Citation:
+    """The caller's own text need not be sent back in full: the offsets say where it is."""
+    if citation.source != SOURCE or len(citation.text) <= _CITED_CHARACTERS:
+        return citation
+    return msgspec.structs.replace(citation, text=citation.text[:_CITED_CHARACTERS] + "…")
