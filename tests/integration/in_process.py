@@ -17,6 +17,8 @@ from forebay.app.runtime import open_process
 from forebay.app.settings import load_settings
 from forebay.gateway.parts import Readiness
 from forebay.gateway.server import Server
+from forebay.lab.sim.serving.options import SimulatedServer
+from forebay.lab.sim.serving.server import Simulated, SimulationServer
 from forebay.pipeline.folders import FolderRequest
 from forebay.policy.admission import Claimant
 from forebay.telemetry.metrics import Metrics
@@ -215,3 +217,18 @@ def _own_figures(metrics: Metrics) -> Any:
 
 async def _nothing(_event: object) -> None:
     pass
+
+
+@asynccontextmanager
+async def simulated(**options: object) -> AsyncIterator[SimulationServer]:
+    """Simulated engines in this loop, with a vLLM's pace and figures."""
+    values = {"port": 0, "drain_s": 1.0, "profile": "h100/8b", **options}
+    server = SimulationServer(Simulated.of(SimulatedServer(**values)))  # type: ignore[arg-type]
+    ready = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.serve(lambda _: ready.set(), handle_signals=False))
+        await ready.wait()
+        try:
+            yield server
+        finally:
+            server.request_stop()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
@@ -16,13 +15,18 @@ import pytest
 from forebay.generation.tokenizing import MESSAGE_TOKENS
 from forebay.kernel.context import RequestContext
 from forebay.kernel.stages import Retriever, SearchRequest, SearchResult
-from forebay.lab.sim.serving.options import SimulatedServer
-from forebay.lab.sim.serving.server import Simulated, SimulationServer
 from forebay.policy.admission import Entry
 from forebay.policy.quota import Refusal, Reservation
 from forebay.testing.engine_server import EngineServer
 from forebay.testing.tiny_model import write_tiny_model
-from tests.integration.in_process import Cutting, Gateway, engine_config, gateway, until
+from tests.integration.in_process import (
+    Cutting,
+    Gateway,
+    engine_config,
+    gateway,
+    simulated,
+    until,
+)
 
 BURST = 100_000.0
 FREED_S = 0.2
@@ -222,21 +226,6 @@ async def test_who_was_cut_keeps_nobody_out(place: Place, stream: bool) -> None:
     answer = await place.gateway.ask()
     assert answer.status == 200
     assert answer.json["choices"][0]["message"]["content"] == "0123456789"
-
-
-@asynccontextmanager
-async def simulated(**options: object) -> AsyncIterator[SimulationServer]:
-    """Simulated engines in this loop, with a vLLM's pace and figures."""
-    values = {"port": 0, "drain_s": 1.0, "profile": "h100/8b", **options}
-    server = SimulationServer(Simulated.of(SimulatedServer(**values)))  # type: ignore[arg-type]
-    ready = asyncio.Event()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(server.serve(lambda _: ready.set(), handle_signals=False))
-        await ready.wait()
-        try:
-            yield server
-        finally:
-            server.request_stop()
 
 
 SOME = "[admission.pools.pool.gate.limit]\ninitial = 4\nleast = 4\nmost = 4\n"

@@ -1,0 +1,134 @@
+"""Three replicas of which one hangs, fails or dies: who is slowed, and how often is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from forebay.lab.sim.serving.faults import Error, Stall
+from forebay.lab.sim.serving.server import SimulationServer
+from forebay.testing.engine_server import EngineServer
+from tests.integration.in_process import Answer, Gateway, engine_config, gateway, simulated, until
+
+RATE_PER_S = 30.0
+GIVE_UP_S = 2.0
+CONFIG = f"""
+[generation.engine]
+first_token_timeout_s = {GIVE_UP_S}
+warm_after_s = 0
+[admission.pools.pool.gate.ejection]
+stalled_s = 1.0
+rest_s = 30.0
+"""
+
+
+class Asked:
+    """How long each answer took, and the worst status."""
+
+    def __init__(self) -> None:
+        self.took_s: list[float] = []
+        self.statuses: set[int] = set()
+
+    async def ask(self, made: Gateway, number: int) -> None:
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+        question = f"How long is spillway {number}?"  # conversations of their own
+        messages = [{"role": "user", "content": question}]
+        answer: Answer = await made.ask(messages=messages, max_tokens=20)
+        self.took_s.append(loop.time() - began_at)
+        self.statuses.add(answer.status)
+
+    def percentile(self, share: float) -> float:
+        ordered = sorted(self.took_s)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+async def steadily(made: Gateway, seconds: float, begin: int) -> Asked:
+    asked = Asked()
+    async with asyncio.TaskGroup() as group:
+        for number in range(int(seconds * RATE_PER_S)):
+            group.create_task(asked.ask(made, begin + number))
+            await asyncio.sleep(1 / RATE_PER_S)
+    return asked
+
+
+@asynccontextmanager
+async def three(folder: Path) -> AsyncIterator[tuple[SimulationServer, Gateway]]:
+    """A gateway in front of three simulated engines."""
+    async with simulated(replicas=3, output="cap") as engines:
+        urls = [f"{url}/v1" for url in engines.addresses.replicas]
+        async with gateway(folder, engine_config(*urls) + CONFIG) as made:
+            yield engines, made
+
+
+async def test_one_hung_replica_of_three_slows_nobody_on_the_others(tmp_path: Path) -> None:
+    async with three(tmp_path) as (engines, made):
+        calm = await steadily(made, 2.0, 0)
+        assert calm.statuses == {200}
+        engines.replicas[1].put_fault(Stall())
+        first = await steadily(made, 4.0, 1000)
+        assert first.statuses == {200}
+        caught = [took_s for took_s in first.took_s if took_s > GIVE_UP_S]
+        # What went there before its silence was noticed goes on elsewhere, within the budget.
+        assert 1 <= len(caught) <= 0.1 * len(first.took_s)
+        quick = sorted(took_s for took_s in first.took_s if took_s <= GIVE_UP_S)
+        assert quick[int(0.99 * len(quick))] <= 2 * calm.percentile(0.99) + 0.05
+        then = await steadily(made, 2.0, 2000)
+        assert then.statuses == {200}
+        assert then.percentile(1.0) <= 2 * calm.percentile(1.0) + 0.05
+        assert (await made.figures())['forebay_pool_ejected{pool="pool"}'] == 1
+        engines.replicas[1].clear_faults()
+
+
+async def test_retries_are_a_tenth_of_the_requests_and_a_few_at_once(tmp_path: Path) -> None:
+    # Every attempt fails: without a budget there would be two for each request.
+    more = "[admission.pools.pool]\nlook_s = 0\n"
+    more += "[admission.pools.pool.gate.ejection]\nfailures = 1000\n"
+    async with AsyncExitStack() as stack:
+        engines = [await stack.enter_async_context(EngineServer()) for _ in range(2)]
+        config = engine_config(*(one.base_url for one in engines)) + more
+        config += "[generation.engine]\nwarm_timeout_s = 0\n"
+        async with gateway(tmp_path, config) as made:
+            for one in engines:
+                one.status = 500
+            answers = [await made.ask() for _ in range(200)]
+            assert {answer.status for answer in answers} == {502}
+            attempts = sum(len(one.requests) for one in engines)
+            assert 200 + 20 <= attempts <= 200 * 1.1 + 10
+
+
+async def test_a_failing_replica_costs_its_clients_nothing(tmp_path: Path) -> None:
+    async with three(tmp_path) as (engines, made):
+        engines.replicas[0].put_fault(Error(status=500))
+        asked = await steadily(made, 2.0, 0)
+        assert asked.statuses == {200}
+        await until(lambda: made.desk.gates["pool"].statistics()["ejected"] == 1)
+
+
+async def test_nothing_is_tried_again_after_the_first_token(tmp_path: Path) -> None:
+    async with EngineServer() as first, EngineServer() as second:
+        config = engine_config(first.base_url, second.base_url)
+        config += "[generation.engine]\nwarm_timeout_s = 0\n"
+        async with gateway(tmp_path, config) as made:
+            first.break_after = second.break_after = 1
+            answer = await made.ask(stream=True)
+            assert answer.status == 200
+            assert b'"content":"Hell' in answer.body
+            assert b'"error"' in answer.body
+            assert b"[DONE]" not in answer.body
+            assert len(first.requests) + len(second.requests) == 1
+
+
+async def test_nothing_is_tried_again_when_no_time_is_left(tmp_path: Path) -> None:
+    async with EngineServer() as first, EngineServer() as second:
+        config = engine_config(first.base_url, second.base_url)
+        config += "[generation.engine]\nwarm_timeout_s = 0\nfirst_token_timeout_s = 0.2\n"
+        async with gateway(tmp_path, config) as made:
+            for one in (first, second):
+                one.gate.clear()
+            answer = await made.ask(headers={"x-forebay-deadline-ms": "210"})
+            assert answer.status in (502, 504)
+            assert len(first.requests) + len(second.requests) == 1
+            await made.nothing_held()
