@@ -16,6 +16,7 @@ import uvloop
 from forebay import __version__
 from forebay.app.admitting import open_admission
 from forebay.app.bearer_keys import generation_keys
+from forebay.app.caching import TierOpener, Tiers
 from forebay.app.latency import wake_promptly
 from forebay.app.overriding import Overriding
 from forebay.app.remote import RemoteWriting
@@ -23,7 +24,7 @@ from forebay.app.runtime import Process, open_process, store_folder
 from forebay.app.settings import Settings, environment
 from forebay.app.sharing import authority_of, open_sharing, shortcomings
 from forebay.app.warming import Warmer, open_warming
-from forebay.context import CitationStream, PromptBuilder
+from forebay.context import CitationStream, ContextSettings, PromptBuilder
 from forebay.gateway.app import GatewayApp
 from forebay.gateway.build import build_app, build_mcp
 from forebay.gateway.identity import Identity, build_table
@@ -35,12 +36,15 @@ from forebay.generation.opening import open_generator
 from forebay.generation.pools import Pool
 from forebay.generation.settings import EngineSettings
 from forebay.generation.tokenizing import open_tokens
-from forebay.ingest import EstimatedTokenCounter
-from forebay.kernel.stages import GenerationRequest, TokenCounter
-from forebay.pipeline.answer import AnswerParts, AnswerPipeline
+from forebay.ingest import EstimatedTokenCounter, TextSplitter
+from forebay.kernel.clock import Clock
+from forebay.kernel.context import RequestContext
+from forebay.kernel.stages import GenerationRequest, Retriever, TokenCounter
+from forebay.pipeline.answer import AnswerParts, AnswerPipeline, claimant
 from forebay.pipeline.knowledge import KnowledgeService
-from forebay.pipeline.messages import Citation
-from forebay.policy.admission import Admission
+from forebay.pipeline.messages import Answering, Citation
+from forebay.pipeline.splitting import Splitting, SplittingAnswers
+from forebay.policy.admission import Admission, AdmissionSettings
 from forebay.policy.bulkhead import BoundedRetriever
 from forebay.policy.connections import ConnectionSettings, ConnectionSizer
 from forebay.policy.pace import Pace
@@ -62,10 +66,11 @@ class Answerer(msgspec.Struct, frozen=True):
     """The answering half of a process."""
 
     process: Process
-    answering: AnswerPipeline
+    answering: Answering
     admission: Admission
     retriever: BoundedRetriever
     quotas: Overriding
+    tiers: Tiers
     shared: SharedQuotas | None = None
     warmer: Warmer | None = None
     engines: Sequence[Pool] = ()
@@ -73,6 +78,7 @@ class Answerer(msgspec.Struct, frozen=True):
     def reload(self, settings: Settings) -> None:
         """Take over the part of the settings that needs no restart, keys apart."""
         self.quotas.configure(settings.admission)
+        self.tiers.reload(settings.cache)
 
     def statistics(self) -> dict[str, dict[str, float]]:
         """Figures of the gates, retrieval's included, and of connections to engines."""
@@ -144,16 +150,20 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
         admission, quotas = await stack.enter_async_context(
             open_admission(settings, reading.clock, store_folder(settings), shared)
         )
+        opener = TierOpener(reading, None)
+        await opener.read()
+        stack.push_async_callback(opener.close)
         hybrid = HybridRetriever(
-            reading.indexes.get, reading.embedder, settings.retrieval, reading.threads.executor
+            reading.indexes.get,
+            opener.embedder(reading.embedder),
+            settings.retrieval,
+            reading.threads.executor,
         )
-        pace = None
-        if settings.admission.enabled:
-            pace = Pace(settings.admission.pace, admission.desk.takes)
-        retriever = BoundedRetriever(hybrid, reading.clock, settings.admission.retrieval, pace)
+        retriever = _bounded(hybrid, reading.clock, settings.admission, admission)
+        prompting = PromptBuilder(_within_pools(settings), counter, secrets.token_hex(8))
         parts = AnswerParts(
-            retriever=retriever,
-            prompting=PromptBuilder(settings.context, counter, secrets.token_hex(8)),
+            retriever=opener.retriever(retriever, prompting.version),
+            prompting=prompting,
             generator=generator,
             cite=Citing,
             admission=admission,
@@ -167,9 +177,70 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             warmer = await stack.enter_async_context(
                 open_warming(generator, admission, settings.generation.engine, reading.clock)
             )
-        answering = AnswerPipeline(parts)
+        answering = opener.answering(
+            _answering(settings, parts, counter),
+            prompting.version,
+            partial(_charge_question, admission, counter),
+        )
         engines = generator.pools if isinstance(generator, OpenAIGenerator) else ()
-        yield Answerer(process, answering, admission, retriever, quotas, shared, warmer, engines)
+        yield Answerer(
+            process=process,
+            answering=answering,
+            admission=admission,
+            retriever=retriever,
+            quotas=quotas,
+            tiers=opener.tiers,
+            shared=shared,
+            warmer=warmer,
+            engines=engines,
+        )
+
+
+async def _charge_question(
+    admission: Admission, counter: TokenCounter, ctx: RequestContext, question: str
+) -> int:
+    """What an answer costs that no engine has to write: its question."""
+    tokens = counter.count(question)
+    await admission.charge(claimant(ctx), "chat", tokens)
+    return tokens
+
+
+def _bounded(
+    retriever: Retriever, clock: Clock, settings: AdmissionSettings, admission: Admission
+) -> BoundedRetriever:
+    """Answers are fed at generation's pace, unless everybody goes in at once."""
+    pace = Pace(settings.pace, admission.desk.takes) if settings.enabled else None
+    return BoundedRetriever(retriever, clock, settings.retrieval, pace)
+
+
+def _within_pools(settings: Settings) -> ContextSettings:
+    """No prompt is built that no engine pool takes: passages are left out before."""
+    context = settings.context
+    if settings.generation.backend != "openai":
+        return context
+    longest = max((pool.max_input_tokens for pool in settings.generation.pools), default=0)
+    share = min(context.input_share, longest / context.window_tokens)
+    return msgspec.structs.replace(context, input_share=share) if share else context
+
+
+def _answering(settings: Settings, parts: AnswerParts, counter: TokenCounter) -> Answering:
+    """Texts beyond the window are answered in parts by engines that write."""
+    pipeline = AnswerPipeline(parts)
+    splitting, context = settings.generation.splitting, _within_pools(settings)
+    if not splitting.enabled or settings.generation.backend == "extractive":
+        return pipeline
+    # Every part is a passage, and so is what was found in it.
+    roomy = msgspec.structs.replace(context, max_passages=100, history_tokens=0)
+    return SplittingAnswers(
+        pipeline,
+        parts,
+        Splitting(
+            splitter=TextSplitter(counter),
+            prompting=PromptBuilder(roomy, counter, secrets.token_hex(8)),
+            settings=splitting,
+            window_tokens=int(context.window_tokens * context.input_share),
+        ),
+    )
 
 
 def _sizing(engine: EngineSettings) -> ConnectionSizer:
@@ -206,6 +277,7 @@ async def open_service(
     try:
         async with open_answerer(process, share=True) as answerer:
             telemetry.metrics.watch_pools(answerer.statistics)
+            telemetry.metrics.watch_caches(answerer.tiers.statistics)
             if answerer.shared is not None:
                 telemetry.metrics.watch_quotas(answerer.shared.statistics)
             held: list[Service] = []

@@ -18,6 +18,7 @@ from forebay.app.configuration import (
     flags_layer,
     merge,
 )
+from forebay.cache.settings import CacheSettings
 from forebay.context import ContextSettings
 from forebay.coordination.settings import CoordinationSettings
 from forebay.embedding.settings import EmbeddingSettings
@@ -33,6 +34,7 @@ from forebay.pipeline.folders import FolderSettings
 from forebay.pipeline.knowledge import KB_NAME
 from forebay.pipeline.writer import WriterSettings
 from forebay.policy.admission import AdmissionSettings
+from forebay.policy.splitting import SplittingSettings
 from forebay.retrieval.settings import RetrievalSettings
 from forebay.store.settings import StoreSettings as RecordSettings
 from forebay.telemetry.settings import TelemetrySettings
@@ -100,6 +102,12 @@ class IngestSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     vectors: BackgroundEmbeddingSettings = BackgroundEmbeddingSettings()
 
 
+class AnsweringSettings(GenerationSettings, frozen=True, forbid_unknown_fields=True):
+    """Who writes answers, and how a text is answered that no engine can read at once."""
+
+    splitting: SplittingSettings = SplittingSettings()
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything ``forebay.toml`` may say."""
 
@@ -110,8 +118,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     embedding: EmbeddingSettings = EmbeddingSettings()
     retrieval: RetrievalSettings = RetrievalSettings()
     context: ContextSettings = ContextSettings()
-    generation: GenerationSettings = GenerationSettings()
+    generation: AnsweringSettings = AnsweringSettings()
     admission: AdmissionSettings = AdmissionSettings()
+    cache: CacheSettings = CacheSettings()
     coordination: CoordinationSettings = CoordinationSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     tenants: tuple[TenantSettings, ...] = ()

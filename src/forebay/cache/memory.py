@@ -118,6 +118,14 @@ class MemoryTier(Generic[V]):
             segment.entries.move_to_end(key)
         return entry[0]
 
+    def peek(self, key: bytes) -> V | None:
+        """The value, unless its life is over; it does not count as asked for."""
+        for segment in self._segments:
+            entry = segment.entries.get(key)
+            if entry is not None:
+                return entry[0] if entry[2] > self._clock.now() else None
+        return None
+
     def put(self, key: bytes, value: V, life_s: float) -> bool:
         """Keep a value for so long at most; whether it was taken in. An older one is gone."""
         size = sys.getsizeof(key) + self._size_of(value) + _ENTRY_BYTES

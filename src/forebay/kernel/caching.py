@@ -28,7 +28,9 @@ class Evidence(msgspec.Struct, frozen=True, array_like=True):
     ``words`` and ``vectors`` are the legs' candidates (``vectors`` None: words alone answered, by
     choice), ``fused`` the hits with their fused scores, ``full`` when ``top_k`` were found.
     ``chunks``: how many lived. ``constants`` are the retriever's own (terms and their worth, the
-    query's vector, weights), for no other eyes.
+    query's vector, weights), for no other eyes. ``limit``: how many candidates a leg hands over.
+    ``lead``: the smallest lead of a hit over the next candidate, in fused score. ``moved``: how
+    many chunks came or went since the retrieval, up to the version this holds for.
     """
 
     chunks: int
@@ -36,12 +38,17 @@ class Evidence(msgspec.Struct, frozen=True, array_like=True):
     vectors: LegList | None
     fused: LegList
     constants: bytes
+    limit: int
+    lead: float
+    moved: int = 0
 
 
 class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A new chunk, or one with a new vector, that would stand in a leg's list of candidates.
 
-    Its scores are by the constants of the evidence; ``cosine`` None: it has no vector yet.
+    Its scores are by the constants of the evidence; ``cosine`` None: it has no vector yet, and
+    ``fused`` is the most it can be while the legs' best are the same. ``fused`` is infinite when
+    the chunk would change more than its own place.
     """
 
     chunk_id: int
@@ -53,12 +60,13 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Changes(msgspec.Struct, frozen=True):
     """What happened to a knowledge base since a version, as one query sees it.
 
-    ``removed``: chunks that live no more, ``altered``: chunks whose vector is another;
+    ``chunks`` live now; ``moved`` came or went. ``removed``: chunks that live no more, ``altered``: chunks whose vector is another;
     ``arrivals`` in id order, those alone that would enter a list of the evidence.
     """
 
     version: int
     chunks: int
+    moved: int
     removed: frozenset[int] = frozenset()
     altered: frozenset[int] = frozenset()
     arrivals: tuple[Arrival, ...] = ()
@@ -70,7 +78,8 @@ class ChangeBounds(Protocol):
     def changes(self, kb: str, since: int, evidence: Evidence) -> Changes | None:
         """What happened after version ``since``; None: that is not known any more.
 
-        Takes at most fractions of a millisecond; does not block. ``NotFound``: no such kb.
+        ``since`` is the version of a search result or of earlier ``Changes``. Takes at most
+        fractions of a millisecond; does not block. ``NotFound``: no such kb.
         """
         ...
 

@@ -1,5 +1,6 @@
 """Lexical and vector search over one knowledge base, fused per query."""
 
+from forebay.retrieval.bounds import LoggedBounds
 from forebay.retrieval.fusion import FusionSettings
 from forebay.retrieval.index import KbIndex, Snapshot
 from forebay.retrieval.retriever import HybridRetriever, search_executor
@@ -10,6 +11,7 @@ __all__ = [
     "HybridRetriever",
     "KbIndex",
     "LexicalSettings",
+    "LoggedBounds",
     "RetrievalSettings",
     "Snapshot",
     "VectorSettings",

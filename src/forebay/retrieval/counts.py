@@ -69,6 +69,11 @@ def packed_hashes(packed: Sequence[bytes]) -> Hashes:
     )
 
 
+def packed_counts(data: bytes) -> bytes:
+    """Return one byte per term of one packed chunk, in the order of its hashes."""
+    return data[4 * (len(data) // _TERM_BYTES - 1) : -_TERM_BYTES]
+
+
 def packed_length(data: bytes) -> int:
     """Return the length in terms of one packed chunk."""
     length: int = _TAIL.unpack_from(data, len(data) - _TERM_BYTES)[0]

@@ -15,6 +15,7 @@ import msgspec
 
 from forebay.kernel.errors import ForebayError, StoreError, StoreFull
 from forebay.kernel.stages import IndexFeed
+from forebay.retrieval.change_log import ChangeLog, LoggedChanges
 from forebay.retrieval.engine import (
     disk_full,
     is_interrupt,
@@ -105,6 +106,7 @@ class KbIndex:
         self._lock = Lock()
         self._maintenance = Lock()
         self._builds = BuildProcess()
+        self._log = ChangeLog(self._feed, kb)
         self._closed = False
         self._snapshot = Snapshot(0, self._lexical.view, vectors.view)
 
@@ -153,6 +155,10 @@ class KbIndex:
         """Return the newest published state."""
         return self._snapshot
 
+    def logged_changes(self) -> LoggedChanges | None:
+        """Return what is remembered of the changes up to now; None: nothing yet."""
+        return self._log.view
+
     @property
     def oldest_needed(self) -> int:
         """The version from which the words on disk catch up with the record after a restart."""
@@ -168,6 +174,7 @@ class KbIndex:
                 self._lexical.reload(self._feed, self._kb)
             self._refresh_vectors()
             self._show()
+            self._log.note(self._lexical.version, self._lexical.view, self._vectors.view)
             return self._snapshot.version
 
     def _apply(self) -> None:

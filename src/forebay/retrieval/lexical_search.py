@@ -31,15 +31,15 @@ _FREQUENCIES_MAX = 20_000
 class LexicalQuery(msgspec.Struct, frozen=True):
     """A query against one view: its terms, rarest first, and what each is worth.
 
-    ``idf`` is 0 for terms that no living chunk holds. ``known`` is the share of the query's
-    worth that the index knows, with unknown terms counted as if one chunk held them; it is 0
-    for a query without terms.
+    ``known`` is the share of the query's worth that the index knows, with the ``unknown`` terms,
+    which no living chunk holds, counted as if one did; it is 0 for a query without terms.
     """
 
     terms: tuple[str, ...]
     idf: tuple[float, ...]
     known: float
     ideal: float
+    unknown: tuple[str, ...] = ()
 
 
 class LexicalHits(msgspec.Struct, frozen=True):
@@ -70,13 +70,13 @@ class LexicalView:
     ) -> None:
         self.base = base
         self.recent = recent
-        self._settings = settings
+        self.settings = settings
         self._analyzer = analyzer
         self._facts = facts
         self._frequencies: dict[int, int] = {}
         self.chunks = base.chunks + len(recent.added) - len(recent.dead)
         self.segments = base.segments
-        self._average = max(1.0, (base.length + recent.length) / max(1, self.chunks))
+        self.average = max(1.0, (base.length + recent.length) / max(1, self.chunks))
 
     def inherit(self, before: LexicalView) -> None:
         """Take over what ``before``, which has all of this view's files or all of its chunks,
@@ -98,31 +98,32 @@ class LexicalView:
 
     def parse(self, text: str) -> LexicalQuery:
         """Cut ``text`` into terms and weigh them; never fails, whatever the text."""
-        terms = self._analyzer.query(text[: self._settings.query_max_characters])
+        terms = self._analyzer.query(text[: self.settings.query_max_characters])
         weighed = [(self._idf(self._frequency(term)), term) for term in terms]
         found = [pair for pair in weighed if pair[0] > 0.0]
         found.sort(key=lambda pair: -pair[0])
         ideal = sum(idf for idf, _ in found)
         missing = self._idf(1) * (len(weighed) - len(found))
-        kept = self._without_common(found[: self._settings.query_max_terms], ideal)
+        kept = self._without_common(found[: self.settings.query_max_terms], ideal)
         worth = sum(idf for idf, _ in kept)
         return LexicalQuery(
             terms=tuple(term for _, term in kept),
             idf=tuple(idf for idf, _ in kept),
             known=ideal / (ideal + missing) if ideal else 0.0,
-            ideal=worth * (self._settings.k1 + 1.0),
+            ideal=worth * (self.settings.k1 + 1.0),
+            unknown=tuple(term for idf, term in weighed if idf <= 0.0),
         )
 
     def _without_common(
         self, found: list[tuple[float, str]], ideal: float
     ) -> list[tuple[float, str]]:
         """Leave out terms that are nearly everywhere: they cost most and decide least."""
-        if self.chunks < self._settings.common_from_chunks:
+        if self.chunks < self.settings.common_from_chunks:
             return found
-        common = self._idf(max(1, int(self.chunks * self._settings.common_share)))
+        common = self._idf(max(1, int(self.chunks * self.settings.common_share)))
         kept = [pair for pair in found if pair[0] > common]
         left_out = ideal - sum(idf for idf, _ in kept)
-        return kept if kept and left_out <= self._settings.common_worth_max * ideal else found
+        return kept if kept and left_out <= self.settings.common_worth_max * ideal else found
 
     def _frequency(self, term: str) -> int:
         """Living chunks that hold ``term``."""
@@ -144,7 +145,7 @@ class LexicalView:
         """Return the best ``limit`` chunks that meet ``demands``, by BM25."""
         if not query.terms:
             return NO_HITS
-        proposals = limit + max(self._settings.spare_candidates, limit // 4)
+        proposals = limit + max(self.settings.spare_candidates, limit // 4)
         weights = list(zip(query.terms, query.idf, strict=True))
         found, packed = self.base.propose(weights, demands, tuple(self.recent.dead), proposals)
         ids, facts = np.array(found, np.int64), unpack_facts(packed, query.terms)
@@ -168,6 +169,10 @@ class LexicalView:
         held = hits.scores > 0.0
         return LexicalHits(hits.ids[held], hits.scores[held], hits.coverage[held])
 
+    def facts(self, chunk_ids: Sequence[int]) -> list[bytes | None]:
+        """Return the packed facts of each chunk, None where there are none."""
+        return self._packed(chunk_ids)
+
     def chinese(self, chunk_ids: Sequence[int]) -> Mask:
         """Return which of ``chunk_ids`` are of Chinese documents; unknown ones are not."""
         packed = self._packed(chunk_ids)
@@ -188,8 +193,8 @@ class LexicalView:
     def _score(self, ids: Ids, facts: Facts, query: LexicalQuery) -> LexicalHits:
         if not len(ids):
             return NO_HITS
-        k1, b = self._settings.k1, self._settings.b
-        norm = k1 * (1.0 - b + b * facts.lengths / self._average)
+        k1, b = self.settings.k1, self.settings.b
+        norm = k1 * (1.0 - b + b * facts.lengths / self.average)
         idf = np.array(query.idf)
         frequencies = facts.frequencies
         scores = (idf * frequencies * (k1 + 1.0) / (frequencies + norm[:, None])).sum(axis=1)

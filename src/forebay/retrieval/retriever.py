@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
+from itertools import pairwise
 from typing import TypeVar
 
 import faiss
 import msgspec
 import numpy as np
 
+from forebay.kernel.caching import Evidence, LegList
 from forebay.kernel.context import RequestContext, StageRecord
 from forebay.kernel.documents import Hit
 from forebay.kernel.errors import (
@@ -22,6 +25,14 @@ from forebay.kernel.errors import (
     StoreError,
 )
 from forebay.kernel.stages import Embedder, IndexFeed, SearchRequest, SearchResult
+from forebay.retrieval.evidence import (
+    Asked,
+    Fused,
+    MeaningLeg,
+    evidence_of,
+    leg_list,
+    meaning_constants,
+)
 from forebay.retrieval.fusion import (
     Floats,
     QueryFeatures,
@@ -51,6 +62,9 @@ _ROWS_AT_ONCE = 64
 _SPARE = 20
 """Candidates a leg hands over beyond the hits asked for, so that the other leg can lift them."""
 
+_TWINS = 1e-7
+"""Hits closer than this are the same text twice: no statistics can tell them apart."""
+
 
 class _NoVectors(Exception):
     """Why this search goes by words alone: a short stable word."""
@@ -73,6 +87,13 @@ class _Search(msgspec.Struct, frozen=True):
     feed: IndexFeed
     snapshot: Snapshot
     demands: Demands
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """Hits with their texts, and what they rested on (None: nobody can tell)."""
+
+    hits: tuple[Hit, ...]
+    evidence: Evidence | None
 
 
 class _Words(msgspec.Struct, frozen=True):
@@ -144,16 +165,17 @@ class HybridRetriever:
             ctx, ("query.parse", "search.lexical"), lambda lap: self._words(search, lap)
         )
         features = word_features(query.known, words.scores, words.coverage)
-        rung, hits = HYBRID, None
-        if snapshot.lexical.chunks and not self._sure(features):
-            hits = await self._by_both(search, _Words(query, words, features))
-        if hits is None:
+        rung, answer = HYBRID, None
+        enough = not snapshot.lexical.chunks or self._sure(features)
+        if not enough:
+            answer = await self._by_both(search, _Words(query, words, features))
+        if answer is None:
             rung = WORDS
-            hits = await self._work(
-                ctx, ("fusion",), lambda _: _fetch(search, _by_words(query, words))
+            answer = await self._work(
+                ctx, ("fusion",), lambda _: self._by_words(search, query, words, chosen=enough)
             )
         ctx.rung = rung
-        return SearchResult(hits=hits, rung=rung, kb_version=snapshot.version)
+        return SearchResult(answer.hits, rung, snapshot.version, answer.evidence)
 
     def _words(self, search: _Search, lap: Lap) -> tuple[LexicalQuery, LexicalHits]:
         lexical = search.snapshot.lexical
@@ -167,7 +189,7 @@ class HybridRetriever:
     def _sure(self, features: QueryFeatures) -> bool:
         return confidence(features) >= self._settings.early_exit_confidence
 
-    async def _by_both(self, search: _Search, words: _Words) -> tuple[Hit, ...] | None:
+    async def _by_both(self, search: _Search, words: _Words) -> _Answer | None:
         """Embed, search by meaning and fuse; None, with the reason noted, when that fails."""
         ctx = search.ctx
         try:
@@ -176,9 +198,11 @@ class HybridRetriever:
             async with asyncio.timeout(self._settings.vector_timeout_ms / 1000.0) as limit:
                 with ctx.stage("embedding"):
                     found = await embedder.embed([search.request.query], kind="query")
+                if found.cached is not None:
+                    ctx.cache["embedding"] = "hit" if found.cached else "miss"
                 query = decode(found.data, 1, found.dimensions)
 
-                def fused(lap: Lap) -> tuple[Hit, ...]:
+                def fused(lap: Lap) -> _Answer:
                     vector = _search_vectors(search, query, words.hits, self._limit(search))
                     lap()
                     # What follows is not the vectors' time.
@@ -245,12 +269,44 @@ class HybridRetriever:
         finally:
             _tell_apart(ctx, record, stages, tuple(laps))
 
-    def _fused(self, search: _Search, words: _Words, vector: _VectorLeg) -> tuple[Hit, ...]:
+    def _fused(self, search: _Search, words: _Words, vector: _VectorLeg) -> _Answer:
         compared = compare_legs(words.features, words.hits.ids, vector.best)
         weight = words_weight(compared, self._settings.fusion)
         foreign_words = self._settings.fusion.foreign_words
         ranked = _fuse(search, words.query, words.hits, vector, weight, foreign_words)
-        return _fetch(search, ranked)
+        hits, fused = _fetch(search, ranked)
+        vectors = search.snapshot.vectors
+        constants = meaning_constants(
+            vectors.fingerprint or "",
+            vector.query,
+            vector.cosine,
+            vector.background,
+            (weight, foreign_words),
+        )
+        asked = self._asked(search, words.query)
+        leg = MeaningLeg(leg_list(vector.best, vector.best_scores, asked.limit), constants)
+        # Words of a newer version than the vectors: what came between cannot be told later.
+        whole = vectors.version >= search.snapshot.version
+        return _Answer(hits, evidence_of(asked, words.hits, leg, fused) if whole else None)
+
+    def _by_words(
+        self, search: _Search, query: LexicalQuery, words: LexicalHits, *, chosen: bool
+    ) -> _Answer:
+        """``chosen``: nothing failed; words alone are the whole answer."""
+        unseen = np.full(len(words.ids), np.nan)
+        shares = words_score(words.scores, query.ideal)
+        hits, fused = _fetch(search, _Ranked(words.ids, shares, words.scores, unseen))
+        asked = self._asked(search, query)
+        return _Answer(hits, evidence_of(asked, words, None, fused) if chosen else None)
+
+    def _asked(self, search: _Search, query: LexicalQuery) -> Asked:
+        return Asked(
+            search.request.query,
+            query,
+            search.demands,
+            search.snapshot.lexical,
+            self._limit(search),
+        )
 
 
 def _lift(limit: asyncio.Timeout) -> None:
@@ -275,16 +331,12 @@ def _tell_apart(
         record.worked_s = max(0.0, end_at - begun_at)
 
 
-def _by_words(query: LexicalQuery, words: LexicalHits) -> _Ranked:
-    unseen = np.full(len(words.ids), np.nan)
-    shares = words_score(words.scores, query.ideal)
-    return _Ranked(words.ids, shares, words.scores, unseen)
-
-
 class _VectorLeg(msgspec.Struct, frozen=True):
     """The vector leg's hits, best first, and the cosines of both legs' hits (NaN: no vector)."""
 
+    query: Floats32
     best: Ids
+    best_scores: Floats32
     ids: Ids
     cosine: Floats
     background: float
@@ -292,10 +344,11 @@ class _VectorLeg(msgspec.Struct, frozen=True):
 
 def _search_vectors(search: _Search, query: Floats32, words: LexicalHits, limit: int) -> _VectorLeg:
     snapshot = search.snapshot
-    found, _ = snapshot.search_vectors(query, limit, search.demands)
+    found, scores = snapshot.search_vectors(query, limit, search.demands)
     ids = np.union1d(found, words.ids)
     cosine = snapshot.vectors.score(query, ids).astype(np.float64)
-    return _VectorLeg(found, ids, cosine, snapshot.vectors.background(query).mean)
+    background = snapshot.vectors.background(query).mean
+    return _VectorLeg(query, found, scores, ids, cosine, background)
 
 
 def _fuse(
@@ -320,13 +373,14 @@ def _fuse(
     return _Ranked(ids[order], scores[order], bm25[order], vector.cosine[order])
 
 
-def _fetch(search: _Search, ranked: _Ranked) -> tuple[Hit, ...]:
-    """Fetch texts, best first, until ``top_k`` remain.
+def _fetch(search: _Search, ranked: _Ranked) -> tuple[tuple[Hit, ...], Fused]:
+    """Fetch texts, best first, until ``top_k`` remain; return these, and how they led.
 
     What has vanished, is newer than the snapshot or does not meet the demands is dropped: the
     legs have filtered already, but no text leaves on their word alone.
     """
     hits: list[Hit] = []
+    places: list[int] = []
     wanted = search.request.top_k
     step = min(_ROWS_AT_ONCE, wanted + 2)
     for start in range(0, len(ranked.ids), step):
@@ -339,6 +393,7 @@ def _fetch(search: _Search, ranked: _Ranked) -> tuple[Hit, ...]:
             if not passes(row, search.demands):
                 continue
             bm25, cosine = float(ranked.bm25[place]), float(ranked.cosine[place])
+            places.append(place)
             hits.append(
                 Hit(
                     chunk=row,
@@ -348,5 +403,18 @@ def _fetch(search: _Search, ranked: _Ranked) -> tuple[Hit, ...]:
                 )
             )
             if len(hits) == wanted:
-                return tuple(hits)
-    return tuple(hits)
+                return tuple(hits), _led(ranked, places, wanted)
+    return tuple(hits), _led(ranked, places, wanted)
+
+
+def _led(ranked: _Ranked, places: Sequence[int], wanted: int) -> Fused:
+    if not places:
+        return Fused(LegList(), math.inf)
+    scores = ranked.scores[: places[-1] + 2].tolist()
+    hits = LegList(
+        tuple(ranked.ids[places].tolist()),
+        tuple(scores[place] for place in places),
+        len(places) == wanted,
+    )
+    leads = (better - worse for better, worse in pairwise(scores))
+    return Fused(hits, min((lead for lead in leads if lead > _TWINS), default=math.inf))

@@ -61,6 +61,13 @@ class LiveSegment(msgspec.Struct, frozen=True):
         dead[rows] = True
         return LiveSegment(self.segment, dead, int(np.count_nonzero(dead)))
 
+    def living_rows(self, chunk_ids: Ids) -> npt.NDArray[np.int64]:
+        """Return the row of each chunk, -1 where it does not live in this segment."""
+        rows = self.segment.positions(chunk_ids)
+        if self.dead is None:
+            return rows
+        return np.where((rows >= 0) & ~self.dead[np.maximum(rows, 0)], rows, -1)
+
     def alive(self) -> tuple[Ids, npt.NDArray[np.int64]]:
         """Return ids and rows of what lives."""
         if self.dead is None:
@@ -148,14 +155,29 @@ class VectorView:
                 segment.remember(rights.demands, mask)
         return mask if alive is None else mask & alive
 
+    @property
+    def dimensions(self) -> int:
+        """Length of the vectors; 0 while there are none."""
+        return int(self.segments[0].segment.flat.d) if self.segments else 0
+
+    def stored(self, chunk_ids: Ids) -> tuple[Floats32, Mask]:
+        """Return the vector of each chunk, as searches see it, and which have one."""
+        vectors = np.zeros((len(chunk_ids), self.dimensions), np.float32)
+        known = np.zeros(len(chunk_ids), np.bool_)
+        for each in self.segments:
+            rows = each.living_rows(chunk_ids)
+            held = rows >= 0
+            if held.any():
+                vectors[held] = each.segment.vectors(rows[held])
+                known |= held
+        return vectors, known
+
     def score(self, query: Floats32, chunk_ids: Ids) -> Floats32:
         """Return the cosine of each chunk, NaN where it has no vector."""
         scores = np.full(len(chunk_ids), np.nan, np.float32)
         for each in self.segments:
-            rows = each.segment.positions(chunk_ids)
+            rows = each.living_rows(chunk_ids)
             held = rows >= 0
-            if each.dead is not None:
-                held &= ~each.dead[np.where(held, rows, 0)]
             if held.any():
                 scores[held] = each.segment.vectors(rows[held]) @ query[0]
         return scores

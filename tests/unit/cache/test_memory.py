@@ -273,7 +273,7 @@ def result(chance: random.Random) -> SearchResult:
     )
     ids = tuple(chance.randrange(10**6, 10**9) for _ in range(50))
     leg = LegList(ids, tuple(chance.random() for _ in ids), True)
-    return SearchResult(hits, "bm25", 7, Evidence(10**5, leg, leg, leg, bytes(1700), 50))
+    return SearchResult(hits, "bm25", 7, Evidence(10**5, leg, leg, leg, bytes(1700), 50, 0.05))
 
 
 def fill_with_bytes(cache: MemoryTier[object], chance: random.Random, number: int) -> None:

@@ -59,6 +59,7 @@ def result(hits: int = 2) -> SearchResult:
         fused=LegList((1,), (0.1 + 0.2,)),
         constants=bytes(range(256)),
         limit=100,
+        lead=0.05,
     )
     return SearchResult((Hit(row, 1 / 3, bm25=2.5, cosine=None),) * hits, "bm25", 7, evidence)
 

@@ -1,0 +1,243 @@
+"""The cache tiers of one process, put together: what each key is made of, who shares what."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections import OrderedDict
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from forebay import __version__
+from forebay.app.runtime import Reading
+from forebay.app.settings import Settings
+from forebay.cache.carrying import carried
+from forebay.cache.claims import Claims
+from forebay.cache.embeddings import CachedEmbedder
+from forebay.cache.keys import (
+    PromptSetup,
+    Setup,
+    answer_key,
+    digest,
+    retrieval_key,
+    settings_digest,
+)
+from forebay.cache.memory import MemorySettings, MemoryTier
+from forebay.cache.retrieval import CachedRetriever, KeptHits, RetrievalTierParts
+from forebay.cache.rules import AnswerRules
+from forebay.cache.settings import AnswerRule, CacheSettings
+from forebay.cache.values import KIND_ANSWER, KIND_RETRIEVAL, Codec, StructCodec
+from forebay.cache.versioned import Entry, TierParts, VersionedTier
+from forebay.context.attribution import unsupported_share
+from forebay.kernel.caching import SharedValues
+from forebay.kernel.clock import Clock, WallClock
+from forebay.kernel.context import Principal
+from forebay.kernel.stages import Embedder, Retriever, SearchRequest
+from forebay.pipeline.answer_cache import (
+    AnswerCacheParts,
+    CachedAnswering,
+    Charge,
+    StoredAnswer,
+)
+from forebay.pipeline.messages import Answering, AnswerRequest
+from forebay.retrieval.bounds import LoggedBounds
+
+V = TypeVar("V")
+SEARCH_PATIENCE_S = 1.0
+ANSWER_PATIENCE_S = 10.0
+"""How long a process waits for what another has begun: about as long as that takes."""
+MARKS_KEPT = 4096
+
+
+class Marks:
+    """Marks of versions, read from the record once each."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._known: OrderedDict[tuple[str, int], int | None] = OrderedDict()
+
+    async def of(self, kb: str, version: int) -> int | None:
+        """The mark of a version; None: the record tells it from no other."""
+        known = self._known.get((kb, version))
+        if known is None:
+            known = await self._reading.threads.run(partial(self._reading.reader.mark, kb, version))
+            self._known[kb, version] = known
+            if len(self._known) > MARKS_KEPT:
+                self._known.popitem(last=False)
+        return known
+
+
+class Scheme:
+    """What keys are made of in this process beside requests."""
+
+    def __init__(self, settings: Settings, identity: str, fingerprint: str, template: str) -> None:
+        self._setup = Setup(identity, fingerprint, settings_digest(settings.retrieval), "")
+        # Another release may write another prompt or quote by other means.
+        made_by = (settings.generation, settings.context)
+        self._prompt = PromptSetup(template, settings_digest(*made_by), __version__)
+
+    def retrieval(self, principal: Principal, request: SearchRequest) -> bytes:
+        """The key of a search."""
+        return digest(retrieval_key(principal, request, self._setup))
+
+    def answer(self, principal: Principal, request: AnswerRequest, rule: AnswerRule) -> bytes:
+        """The key of an answer under a rule."""
+        search = SearchRequest(request.kb, "", request.top_k, request.filter)
+        more = {"extras": request.extras, "rule": settings_digest(rule)}
+        key = answer_key(
+            retrieval_key(principal, search, self._setup),
+            request.messages,
+            request.sampling,
+            self._prompt,
+            more=more,
+        )
+        return digest(key)
+
+
+class Tiers(msgspec.Struct):
+    """The tiers of one process; ``answers`` is set when there is an answering life to wrap."""
+
+    memory: dict[str, MemoryTier[bytes]]
+    versioned: dict[str, VersionedTier[Any]]
+    embedder: CachedEmbedder | None = None
+    retriever: CachedRetriever | None = None
+    answers: CachedAnswering | None = None
+    rules: AnswerRules = AnswerRules(CacheSettings().answers)
+
+    def reload(self, settings: CacheSettings) -> None:
+        """Other rules from now on; answers kept under a rule that is no more are not found."""
+        self.rules = AnswerRules(settings.answers)
+
+    def purge(self, kb: str = "") -> int:
+        """Forget what is held, of one kb or all; return how many entries that was.
+
+        Keys do not tell whose they are, so of one kb what is versioned is judged entry by entry.
+        """
+        return sum(self._purged(name, tier, kb) for name, tier in self.memory.items())
+
+    def _purged(self, name: str, tier: MemoryTier[bytes], kb: str) -> int:
+        if kb and name in self.versioned:
+            versioned = self.versioned[name]
+            return tier.remove_if(lambda key, data: versioned.belongs(key, data, kb))
+        count = int(tier.statistics()["entries"])
+        tier.clear()
+        return count
+
+    def statistics(self) -> dict[str, dict[str, float]]:
+        """Figures by tier."""
+        found = {name: dict(tier.statistics()) for name, tier in self.memory.items()}
+        for name, versioned in self.versioned.items():
+            found[name]["carried"] = versioned.carried
+            found[name]["touched"] = versioned.verdicts["touched"]
+            found[name]["unreadable"] = versioned.verdicts["unreadable"]
+        for name, part in (
+            ("embedding", self.embedder),
+            ("retrieval", self.retriever),
+            ("answer", self.answers),
+        ):
+            if part is not None:
+                found[name].update(part.statistics())
+        return found
+
+
+class TierOpener:
+    """Builds the tiers of a process around its stages, each as it comes to be built."""
+
+    def __init__(self, reading: Reading, shared: SharedValues | None) -> None:
+        self._reading = reading
+        self._settings = reading.settings.cache
+        self._shared = shared
+        self._wall: Clock = WallClock()
+        self._marks = Marks(reading)
+        self._holder = secrets.token_hex(8)
+        self._bounds = LoggedBounds(reading.indexes.get)
+        self._identity = ""
+        self.tiers = Tiers({}, {})
+        self.tiers.reload(self._settings)
+
+    async def read(self) -> None:
+        """Read from the record what keys need."""
+        self._identity = await self._reading.threads.run(self._reading.reader.identity)
+
+    def embedder(self, inner: Embedder | None) -> Embedder | None:
+        """The embedder of queries, with what it remembers."""
+        settings = self._settings.embedding
+        if inner is None or not settings.enabled:
+            return inner
+        memory = self._memory("embedding", settings.max_bytes)
+        cached = CachedEmbedder(inner, memory, settings, self._reading.clock, self._shared)
+        self.tiers.embedder = cached
+        return cached
+
+    def retriever(self, inner: Retriever, template: str) -> Retriever:
+        """The retriever, with what it found before."""
+        settings = self._settings.retrieval
+        if not settings.enabled:
+            return inner
+        codec = StructCodec(KIND_RETRIEVAL, Entry[KeptHits])
+        tier = self._tier("retrieval", settings.max_bytes, codec)
+        parts = RetrievalTierParts(
+            tier=tier,
+            serving=self._reading.versions,
+            key_of=self._scheme(template).retrieval,
+            clock=self._wall,
+            claims=self._claims(SEARCH_PATIENCE_S),
+        )
+        self.tiers.retriever = CachedRetriever(inner, parts, settings)
+        return self.tiers.retriever
+
+    def answering(self, inner: Answering, template: str, charge: Charge) -> Answering:
+        """The answering life, with answers that rules allow to be kept."""
+        codec = StructCodec(KIND_ANSWER, Entry[StoredAnswer])
+        tier = self._tier("answer", self._settings.answers.max_bytes, codec)
+        parts = AnswerCacheParts(
+            tier=tier,
+            serving=self._reading.versions,
+            rules=lambda: self.tiers.rules,
+            key_of=self._scheme(template).answer,
+            charge=charge,
+            unsupported=unsupported_share,
+            clock=self._wall,
+            claims=self._claims(ANSWER_PATIENCE_S),
+        )
+        self.tiers.answers = CachedAnswering(inner, parts)
+        return self.tiers.answers
+
+    async def close(self) -> None:
+        """End what is under way."""
+        for part in (self.tiers.answers, self.tiers.retriever, self.tiers.embedder):
+            if part is not None:
+                await part.close()
+
+    def _scheme(self, template: str) -> Scheme:
+        embedder = self._reading.embedder
+        fingerprint = "" if embedder is None else embedder.spec.fingerprint
+        return Scheme(self._reading.settings, self._identity, fingerprint, template)
+
+    def _memory(self, name: str, max_bytes: int) -> MemoryTier[bytes]:
+        memory: MemoryTier[bytes] = MemoryTier(
+            MemorySettings(max_bytes), self._reading.clock, sys.getsizeof
+        )
+        self.tiers.memory[name] = memory
+        return memory
+
+    def _tier(self, name: str, max_bytes: int, codec: Codec[Entry[V]]) -> VersionedTier[V]:
+        judge = partial(carried, settings=self._settings.retrieval.carrying)
+        tier = VersionedTier(
+            TierParts(
+                memory=self._memory(name, max_bytes),
+                codec=codec,
+                bounds=self._bounds,
+                judge=judge,
+                clock=self._wall,
+                shared=self._shared,
+                mark_of=self._marks.of,
+            )
+        )
+        self.tiers.versioned[name] = tier
+        return tier
+
+    def _claims(self, patience_s: float) -> Claims | None:
+        return None if self._shared is None else Claims(self._shared, self._holder, patience_s)

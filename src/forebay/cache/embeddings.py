@@ -1,0 +1,91 @@
+"""L1: vectors of queries. A vector is the embedder's and the text's alone: it is never stale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Literal
+
+import msgspec
+
+from forebay.cache.flight import Flights
+from forebay.cache.keys import digest, embedding_key
+from forebay.cache.memory import MemoryTier
+from forebay.cache.settings import EmbeddingTierSettings
+from forebay.cache.values import VectorCodec
+from forebay.kernel.caching import SharedValues
+from forebay.kernel.clock import Clock, Deadline
+from forebay.kernel.documents import Vectors
+from forebay.kernel.stages import Embedder, EmbedderSpec
+
+TEXT_MAX_CHARACTERS = 4096
+"""Nobody asks a longer question twice, and to spell it canonically takes its time."""
+MAKE_S = 60.0
+"""Nobody waits longer for an embedder; who asks has a time-out of their own."""
+
+
+class CachedEmbedder:
+    """``Embedder`` in front of another: single queries are remembered, all else passes by."""
+
+    def __init__(
+        self,
+        inner: Embedder,
+        memory: MemoryTier[bytes],
+        settings: EmbeddingTierSettings,
+        clock: Clock,
+        shared: SharedValues | None = None,
+    ) -> None:
+        self._inner = inner
+        self._memory = memory
+        self._settings = settings
+        self._clock = clock
+        self._shared = shared
+        self._codec = VectorCodec(inner.spec.dimensions)
+        self._flights: Flights[bytes, tuple[Vectors, bool]] = Flights()
+
+    @property
+    def spec(self) -> EmbedderSpec:
+        """See ``Embedder``."""
+        return self._inner.spec
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["query", "passage", "raw"]
+    ) -> Vectors:
+        """See ``Embedder``; ``cached`` of what it returns says whether it was remembered."""
+        if kind != "query" or len(texts) != 1 or len(texts[0]) > TEXT_MAX_CHARACTERS:
+            return await self._inner.embed(texts, kind=kind)
+        key = digest(embedding_key(self.spec, kind, texts[0]))
+        value = self._memory.get(key)
+        found = None if value is None else self._codec.decode(key, value)
+        known = found is not None
+        if found is None:
+            (found, known), _ = await self._flights.run(
+                key, Deadline.after(MAKE_S, self._clock), partial(self._make, key, texts[0])
+            )
+        return msgspec.structs.replace(found, cached=known)
+
+    def holds(self, text: str) -> bool:
+        """Whether memory has the vector of a query."""
+        return self._memory.peek(digest(embedding_key(self.spec, "query", text))) is not None
+
+    def statistics(self) -> dict[str, int]:
+        """Queries being embedded, embedded, and joined."""
+        return self._flights.statistics()
+
+    async def close(self) -> None:
+        """End what is under way; the embedder belongs to others."""
+        await self._flights.close()
+
+    async def _make(self, key: bytes, text: str) -> tuple[Vectors, bool]:
+        """The vector, and whether another process had made it."""
+        value = None if self._shared is None else await self._shared.get(key)
+        found = None if value is None else self._codec.decode(key, value)
+        if value is not None and found is not None:
+            self._memory.put(key, value, self._settings.life_s)
+            return found, True
+        found = await self._inner.embed([text], kind="query")
+        value = self._codec.encode(key, found)
+        self._memory.put(key, value, self._settings.life_s)
+        if self._shared is not None:
+            await self._shared.put(key, value, self._settings.life_s)
+        return found, False

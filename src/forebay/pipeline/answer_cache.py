@@ -1,0 +1,281 @@
+"""L3: the answering life, with answers that a rule allows to be kept (F1.9).
+
+Exact matches are looked up before anything is reserved. Equal questions that come while the first
+is being answered join its stream. What is kept was complete, undegraded and supported by its
+passages, and is served as long as a fresh search would find the very same ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from forebay.cache.broadcast import Broadcasts, HandOver
+from forebay.cache.claims import Claims
+from forebay.cache.rules import AnswerRules, Asked, Made
+from forebay.cache.settings import AnswerRule
+from forebay.cache.versioned import Entry, Found, VersionedTier
+from forebay.kernel.caching import Served, ServedVersions
+from forebay.kernel.clock import Clock
+from forebay.kernel.context import Principal, RequestContext
+from forebay.kernel.documents import Hit
+from forebay.kernel.stages import SearchRequest, SearchResult
+from forebay.kernel.streams import closing
+from forebay.pipeline.answer import question_of
+from forebay.pipeline.messages import (
+    AnswerDelta,
+    AnswerEnd,
+    Answering,
+    AnswerRequest,
+    Rests,
+    Usage,
+)
+
+TIER = "answer"
+MAX_CHARACTERS = 16_384
+"""Nobody says more than that twice, and to spell it canonically takes its time."""
+KeyOf = Callable[[Principal, AnswerRequest, AnswerRule], bytes]
+Charge = Callable[[RequestContext, str], Awaitable[int]]
+
+
+class StoredAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """An answer as it was given; ``rule`` allowed it, ``documents`` are those it rests on."""
+
+    text: str
+    end: AnswerEnd
+    rule: str
+    documents: tuple[str, ...]
+
+
+class AnswerCacheParts(msgspec.Struct, frozen=True):
+    """What the tier works with; ``clock`` is the wall's, ``claims`` None: no other process.
+
+    ``rules`` answers those in force. ``charge`` takes what a question costs that is answered from
+    here, and says how many tokens that is. ``unsupported`` is the share of a text's statements
+    that no passage holds.
+    """
+
+    tier: VersionedTier[StoredAnswer]
+    serving: ServedVersions
+    rules: Callable[[], AnswerRules]
+    key_of: KeyOf
+    charge: Charge
+    unsupported: Callable[[str, Sequence[Hit]], float]
+    clock: Clock
+    claims: Claims | None = None
+
+
+class _Question(msgspec.Struct, frozen=True):
+    """One request that a rule allows to be answered from here."""
+
+    request: AnswerRequest
+    text: str
+    rule: AnswerRule
+    key: bytes
+    served: Served
+
+
+class _Making:
+    """What becomes of a stream that this request leads."""
+
+    fetched = False
+    """Another process had made it."""
+
+
+class CachedAnswering:
+    """``Answering`` in front of another; says in ``ctx.cache`` what the tier did."""
+
+    def __init__(self, inner: Answering, parts: AnswerCacheParts) -> None:
+        self._inner = inner
+        self._parts = parts
+        self._streams: Broadcasts[tuple[bytes, int], AnswerDelta | AnswerEnd] = Broadcasts()
+        self.kept = 0
+        self.refusals: dict[str, int] = {}
+
+    async def search(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
+        """See ``Answering``."""
+        return await self._inner.search(ctx, request)
+
+    async def answer(
+        self, ctx: RequestContext, request: AnswerRequest
+    ) -> AsyncGenerator[AnswerDelta | AnswerEnd, None]:
+        """See ``Answering``."""
+        rule, text = self._rule(ctx.principal, request)
+        if rule is None or ctx.no_cache:
+            ctx.cache[TIER] = "off" if rule is None else "bypass"
+            source = self._inner.answer(ctx, request)
+        else:
+            source = self._from_tier(ctx, request, text, rule)
+        async with closing(source) as events:
+            async for event in events:
+                yield event
+
+    def statistics(self) -> dict[str, int]:
+        """Answers under way, made, joined and kept."""
+        return {**self._streams.statistics(), "kept": self.kept}
+
+    async def explain(
+        self, principal: Principal, request: AnswerRequest, served: Served
+    ) -> tuple[AnswerRule | None, Found[StoredAnswer]]:
+        """The rule that holds for a request, and what memory would do, without doing it."""
+        rule, _ = self._rule(principal, request)
+        if rule is None:
+            return None, Found("absent")
+        return rule, self._parts.tier.seen(self._parts.key_of(principal, request, rule), served)
+
+    async def close(self) -> None:
+        """End answers under way."""
+        await self._streams.close()
+
+    def _rule(self, principal: Principal, request: AnswerRequest) -> tuple[AnswerRule | None, str]:
+        """The rule that allows this to be kept, and the question."""
+        rules = self._parts.rules()
+        if not len(rules):
+            return None, ""
+        text = question_of(request.messages)
+        if sum(len(message.content) for message in request.messages) > MAX_CHARACTERS:
+            return None, text
+        return rules.match(Asked(request.kb, principal.tenant, request.route, text)), text
+
+    async def _from_tier(
+        self, ctx: RequestContext, request: AnswerRequest, text: str, rule: AnswerRule
+    ) -> AsyncGenerator[AnswerDelta | AnswerEnd, None]:
+        served = self._parts.serving.current(request.kb)
+        if served is None:
+            served = await self._parts.serving.renew(request.kb, ctx.deadline)
+        key = self._parts.key_of(ctx.principal, request, rule)
+        question = _Question(request, text, rule, key, served)
+        entry = self._parts.tier.held(key, served).entry
+        if entry is None:
+            source = self._together(ctx, question)
+        else:
+            source = self._kept(ctx, question, entry.value)
+        async with closing(source) as events:
+            async for event in events:
+                yield event
+
+    async def _kept(
+        self, ctx: RequestContext, question: _Question, stored: StoredAnswer
+    ) -> AsyncGenerator[AnswerDelta | AnswerEnd, None]:
+        """A kept answer as a stream: its text, its citations, the version it was made from."""
+        ctx.cache[TIER] = "hit"
+        used = await self._parts.charge(ctx, question.text)
+        yield AnswerDelta(stored.text)
+        yield _told(ctx, stored.end, used)
+
+    async def _together(
+        self, ctx: RequestContext, question: _Question
+    ) -> AsyncGenerator[AnswerDelta | AnswerEnd, None]:
+        """Answer it, or listen to whoever is being answered the same now."""
+        used: int | None = None
+        while True:
+            making = _Making()
+            # What began before a change was acknowledged is nothing to join after it.
+            stream, leads = self._streams.join(
+                (question.key, question.served.version),
+                partial(self._made, ctx, question, making),
+            )
+            try:
+                async with closing(stream.events(ctx.deadline, leads=leads)) as events:
+                    async for event in events:
+                        if leads and not making.fetched:
+                            ctx.cache[TIER] = "miss"
+                            yield event
+                            continue
+                        ctx.cache[TIER] = "hit"
+                        if used is None:
+                            used = await self._parts.charge(ctx, question.text)
+                        yield event if isinstance(event, AnswerDelta) else _told(ctx, event, used)
+                return
+            except HandOver:
+                continue
+
+    async def _made(
+        self, ctx: RequestContext, question: _Question, making: _Making
+    ) -> AsyncGenerator[AnswerDelta | AnswerEnd, None]:
+        """Another process's answer, or a fresh one that is kept if it may be."""
+        stored = await self._elsewhere(ctx, question)
+        if stored is not None:
+            making.fetched = True
+            yield AnswerDelta(stored.text)
+            yield stored.end
+            return
+        pieces: list[str] = []
+        began_at = ctx.clock.now()
+        async with closing(self._inner.answer(ctx, question.request)) as events:
+            async for event in events:
+                if isinstance(event, AnswerDelta):
+                    pieces.append(event.text)
+                else:
+                    took_s = ctx.clock.now() - began_at
+                    await self._judge(question, "".join(pieces), event, took_s)
+                yield event
+
+    async def _elsewhere(self, ctx: RequestContext, question: _Question) -> StoredAnswer | None:
+        """What another process has made or is making; None: this one makes it."""
+        claims, served, key = self._parts.claims, question.served, question.key
+        if claims is None or not served.leased:
+            return None
+        fetch = partial(self._parts.tier.fetched, key, served)
+        entry = await claims.entry(key, served.version, fetch, ctx.deadline)
+        return None if entry is None else entry.value
+
+    async def _judge(self, question: _Question, text: str, end: AnswerEnd, took_s: float) -> None:
+        """Keep an answer that is good enough; say why another is not."""
+        rests = end.rests
+        if rests is None or rests.found.evidence is None:
+            await self._refused(question, "unknown_grounds")
+            return
+        made = Made(
+            finish_reason=end.finish_reason,
+            refused=end.refused,
+            degraded=bool(end.degradations),
+            cited=len(end.citations),
+            invalid_citations=end.invalid_citations,
+            unsupported=await asyncio.to_thread(self._parts.unsupported, text, rests.passages),
+            tags=[hit.chunk.tags for hit in rests.passages],
+            took_s=took_s,
+        )
+        refusal = self._parts.rules().refusal(question.rule, made)
+        if refusal is not None:
+            await self._refused(question, refusal)
+            return
+        await self._keep(question, text, end, rests)
+
+    async def _keep(self, question: _Question, text: str, end: AnswerEnd, rests: Rests) -> None:
+        assert rests.found.evidence is not None
+        documents = dict.fromkeys(hit.chunk.document_id for hit in rests.passages)
+        stored = StoredAnswer(
+            text=text,
+            end=msgspec.structs.replace(end, rests=None),
+            rule=question.rule.name,
+            documents=tuple(documents),
+        )
+        entry = Entry(
+            kb=question.request.kb,
+            kb_version=end.kb_version,
+            top_k=question.request.top_k,
+            made_at=self._parts.clock.now(),
+            life_s=question.rule.life_s,
+            evidence=rests.found.evidence,
+            value=stored,
+        )
+        self._parts.tier.keep(question.key, entry)
+        self.kept += 1
+        if question.served.leased:
+            await self._parts.tier.share(question.key, entry)
+
+    async def _refused(self, question: _Question, why: str) -> None:
+        self.refusals[why] = self.refusals.get(why, 0) + 1
+        if question.served.leased:
+            await self._parts.tier.give_up(question.key)
+
+
+def _told(ctx: RequestContext, end: AnswerEnd, used: int) -> AnswerEnd:
+    """The end of an answer that was made for somebody else, as this request is told it."""
+    ctx.rung, ctx.kb_version = end.rung, end.kb_version
+    ctx.degradations.extend(end.degradations)
+    return msgspec.structs.replace(end, usage=Usage(used, 0))
