@@ -1,0 +1,177 @@
+"""Texts beyond the window over HTTP, in front of an engine that reads its prompt."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from aiohttp import web
+
+from forebay.testing.engine_server import EngineServer
+from tests.integration.support import LEXICAL, Served
+
+WINDOW = 2048
+CONFIG = """
+[generation]
+backend = "openai"
+[generation.splitting]
+max_parts = 6
+[[generation.pools]]
+name = "only"
+base_urls = ["{url}"]
+model = "sim"
+max_input_tokens = 2048
+max_output_tokens = 512
+[knowledge.kb]
+paths = ["docs"]
+"""
+FACT = re.compile(r"(?:Gate|闸门) \d+ (?:weighs|重) \d+ (?:tonnes|吨)")
+PASSAGE = re.compile(r"^\[(\d+)\]([\s\S]*?)(?=^\[\d+\]|^=====)", re.MULTILINE)
+
+
+class ReadingEngine(EngineServer):
+    """Says what it finds in the passages of its prompt, with their numbers, or NONE."""
+
+    async def _stream(
+        self, request: web.Request, response: web.StreamResponse, body: dict[str, Any]
+    ) -> None:
+        prompt = body["messages"][0]["content"]
+        said = [
+            f"{fact} [{number}]. "
+            for number, text in PASSAGE.findall(prompt)
+            for fact in FACT.findall(text)
+        ]
+        self.pieces = tuple(said) or ("NONE",)
+        await super()._stream(request, response, body)
+
+
+def english(chapters: int) -> str:
+    filling = "The rest of this chapter is about other things that nobody asks for. " * 12
+    return "\n\n".join(
+        f"## Chapter {number}\n\n{filling}Gate {number} weighs {number}5 tonnes. {filling.strip()}"
+        for number in range(1, chapters + 1)
+    )
+
+
+def chinese(chapters: int) -> str:
+    filling = "本章其余内容讲的是没有人问的别的事情。" * 18
+    return "\n\n".join(
+        f"第{number}章 概述\n\n{filling}闸门 {number} 重 {number}5 吨。{filling}"
+        for number in range(1, chapters + 1)
+    )
+
+
+class System:
+    def __init__(self, server: Served, engine: ReadingEngine) -> None:
+        self.engine = engine
+        self.client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=30)
+
+    def body(self, text: str, **more: Any) -> dict[str, Any]:
+        messages = [{"role": "user", "content": text}]
+        return {"model": "forebay/kb", "messages": messages, "max_tokens": 200, **more}
+
+    async def ask(self, text: str) -> httpx.Response:
+        return await self.client.post("/v1/chat/completions", json=self.body(text))
+
+    async def idle(self) -> None:
+        """Until nothing is held anywhere."""
+        async with asyncio.timeout(5):
+            while self.engine.active or await self._in_flight():
+                await asyncio.sleep(0.02)
+
+    async def _in_flight(self) -> float:
+        page = (await self.client.get("/metrics")).text
+        found = re.findall(r"^forebay_pool_in_flight\{[^}]*\} ([\d.]+)", page, re.MULTILINE)
+        assert found
+        return sum(map(float, found))
+
+
+@pytest.fixture
+async def system(tmp_path: Path) -> AsyncIterator[System]:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "dam.md").write_text("# Dam\n\nThe spillway is 120 metres long.\n")
+    async with ReadingEngine() as engine:
+        server = Served(tmp_path, LEXICAL + CONFIG.format(url=engine.base_url))
+        try:
+            await asyncio.to_thread(server.wait_ready)
+            engine.requests.clear()
+            made = System(server, engine)
+            yield made
+            await made.client.aclose()
+        finally:
+            server.stop()
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "fact"),
+    [
+        (english(7), "How much does each gate weigh?", "Gate {} weighs {}5 tonnes"),
+        (chinese(7), "每个闸门重多少？", "闸门 {} 重 {}5 吨"),
+    ],
+)
+async def test_a_long_text_is_answered_whole_and_streamed(
+    system: System, text: str, asked: str, fact: str
+) -> None:
+    message = f"{text}\n\n{asked}"
+    answer = await system.ask(message)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    said = found["choices"][0]["message"]["content"]
+    for number in range(1, 8):
+        assert fact.format(number, number) in said
+    parts = len(system.engine.requests) - 1
+    assert 3 <= parts <= 6
+    steps = found["forebay"]["degradations"]
+    assert [step["rung"] for step in steps if step["stage"] == "generation"] == ["split"]
+    assert f"in {parts} parts" in steps[-1]["reason"]
+    for citation in found["citations"]:
+        assert citation["source"] == "request"
+        assert FACT.search(message[citation["start"] : citation["end"]])
+    assert len(found["citations"]) == parts
+    assert found["usage"]["prompt_tokens"] == 11 * (parts + 1)  # as the engine counts
+
+    data = []
+    body = system.body(message, stream=True)
+    async with system.client.stream("POST", "/v1/chat/completions", json=body) as stream:
+        async for line in stream.aiter_lines():
+            data += [line.removeprefix("data: ")] if line else []
+    assert data[-1] == "[DONE]"
+    chunks = [json.loads(one) for one in data[:-1]]
+    streamed = "".join(
+        choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"]
+    )
+    assert streamed == said
+    last = next(chunk for chunk in chunks if "forebay" in chunk)
+    assert last["forebay"]["degradations"] == steps
+    await system.idle()
+
+
+async def test_what_takes_too_many_parts_is_refused_in_a_clear_sentence(system: System) -> None:
+    answer = await system.ask(english(60) + "\n\nHow much does each gate weigh?")
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error["code"] == "context_length_exceeded"
+    assert "of which at most 6 are" in error["message"]
+    assert system.engine.requests == []
+
+
+async def test_a_client_that_leaves_ends_all_parts(system: System) -> None:
+    system.engine.gate.clear()
+    asking = asyncio.create_task(system.ask(english(7) + "\n\nHow much does each gate weigh?"))
+    async with asyncio.timeout(10):
+        while system.engine.active < 2:
+            await asyncio.sleep(0.01)
+    asking.cancel()
+    # The engine looks at its connections when it writes.
+    async with asyncio.timeout(5):
+        while await system._in_flight():
+            await asyncio.sleep(0.02)
+    system.engine.gate.set()
+    await system.idle()
+    assert len(system.engine.requests) == 2
