@@ -174,6 +174,12 @@ class AnswerPipeline:
         """Hold a reservation and a place in a pool; waiting for them is a stage of its own."""
         texts = [message.content for message in request.messages]
         tokens = await beside_if_long(texts, self._parts.count, texts)
+        room = self._parts.admission.desk.room(ctx.principal.tenant)
+        if tokens > room and len(texts) > 1:
+            # Earlier turns that do not fit are left out of the prompt.
+            kept = [one.content for one in request.messages if one.role == "system"]
+            kept.append(texts[-1])
+            tokens = max(room, await beside_if_long(kept, self._parts.count, kept))
         cap = request.reserved_tokens or request.sampling.max_tokens
         ask = ask_for(
             ctx, tokens, cap, passages=request.top_k, session=_session(ctx, request.messages)

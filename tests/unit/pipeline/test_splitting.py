@@ -345,3 +345,15 @@ async def test_a_reader_who_stops_reading_frees_everything() -> None:
         assert isinstance(await anext(events), AnswerDelta)
         assert service.held()["in_flight"] == 1
     assert service.held() == NOTHING
+
+
+async def test_a_long_history_is_left_out_and_makes_nothing_too_long() -> None:
+    service = Service()
+    before = (Message("user", english(9)), Message("assistant", "I have read it."))
+    request = AnswerRequest("kb", (*before, Message("user", "And where is Linz?")))
+    events = [event async for event in service.answering.answer(context(), request)]
+    assert isinstance(events[-1], AnswerEnd)
+    (asked,) = service.generator.requests
+    assert asked.prompt_tokens <= WINDOW
+    assert before[0] not in asked.messages
+    assert service.held() == NOTHING
