@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
 import pytest
 
 from forebay.gateway.identity import hash_key
@@ -147,3 +148,34 @@ async def test_a_client_may_lower_its_priority_and_never_raise_it(
     async with place(tmp_path, 5000, more) as found:
         assert (await found.ask(headers=headers)).status == 200
         assert [entered.priority for entered in found.entered] == [used]
+
+
+async def test_priorities_of_users_and_routes_are_granted_and_changed_at_run_time(
+    tmp_path: Path,
+) -> None:
+    more = f"""
+[[admission.priorities]]
+dimension = "route"
+name = "chat"
+priority = "low"
+[[tenants]]
+name = "default"
+knowledge = "*"
+keys = [{{ hash = "{hash_key(KEY)}", act_for_users = true, operator = true }}]
+users = [{{ name = "boss", priority = "high" }}]
+"""
+    bearer = {"authorization": f"Bearer {KEY}"}
+    async with place(tmp_path, 5000, more) as found, httpx.AsyncClient(headers=bearer) as client:
+        url = f"http://127.0.0.1:{found.gateway.port}/v1/admission"
+        grant = {"dimension": "route", "name": "chat", "priority": "normal"}
+        for change in (None, [grant], [{**grant, "cap": True}], []):
+            if change is not None:
+                answer = await client.put(url, json={"priorities": change})
+                assert answer.status_code == 200, answer.text
+            for headers in (bearer, {**bearer, "x-forebay-user": "boss"}):
+                assert (await found.ask(headers=headers)).status == 200
+        told = [entered.priority for entered in found.entered]
+        assert told == ["low", "high", "normal", "high", "normal", "normal", "low", "high"]
+        answer = await client.put(url, json={"priorities": [{**grant, "priority": "urgent"}]})
+        assert answer.status_code == 400
+        assert "one of low, normal, high" in answer.json()["error"]["message"]

@@ -30,6 +30,7 @@ class Overriding:
         self._admission = admission
         self._settings = settings
         self._overrides = AdmissionOverrides()
+        self._effective = settings
         self._seen: tuple[int, int] | None = None
         self._failure = ""
 
@@ -41,12 +42,12 @@ class Overriding:
     @property
     def effective(self) -> AdmissionSettings:
         """What is in force."""
-        return self._overrides.over(self._settings)
+        return self._effective
 
     def configure(self, settings: AdmissionSettings) -> None:
         """The configuration was read again; overrides stay on top."""
         self._settings = settings
-        self._admission.replace(self.effective)
+        self._put_in_force()
 
     def look(self) -> None:
         """Take over the file if it changed; blocking, but for a moment."""
@@ -65,12 +66,16 @@ class Overriding:
                 log.error("%s cannot be read, the quotas stay as they are: %s", FILE, error)
             return
         self._seen, self._failure = state, ""
-        self._admission.replace(self.effective)
+        self._put_in_force()
 
     async def put(self, overrides: AdmissionOverrides) -> None:
         """Write other overrides, in force here at once and elsewhere within a second."""
         await asyncio.to_thread(self._write, overrides)
         self.look()
+
+    def _put_in_force(self) -> None:
+        self._effective = self._overrides.over(self._settings)
+        self._admission.replace(self._effective)
 
     def _write(self, overrides: AdmissionOverrides) -> None:
         temporary = self._path.with_name(f"{FILE}.{secrets.token_hex(4)}")

@@ -9,6 +9,7 @@ import msgspec
 from forebay.gateway.exchange import Exchange
 from forebay.kernel.errors import ConfigError, InvalidRequest
 from forebay.policy.admission import AdmissionOverrides, AdmissionSettings, DimensionLimits
+from forebay.policy.admission.priorities import PriorityGrant
 from forebay.policy.admission.settings import AccessRule
 from forebay.policy.quota import QuotaWindow
 from forebay.wire.decoding import JsonDecoder
@@ -37,6 +38,7 @@ class AdmissionBody(msgspec.Struct, frozen=True):
 
     limits: DimensionLimits
     rules: tuple[AccessRule, ...]
+    priorities: tuple[PriorityGrant, ...]
     windows: tuple[QuotaWindow, ...]
     load_factor: float
     overrides: AdmissionOverrides
@@ -55,6 +57,7 @@ class AdmissionRoutes:
         body = AdmissionBody(
             effective.limits,
             effective.rules,
+            effective.priorities,
             effective.windows,
             effective.load_factor,
             self._keeper.overrides,

@@ -33,6 +33,7 @@ from forebay.kernel.errors import (
     Overloaded,
     PermissionDenied,
 )
+from forebay.policy.admission import PriorityBook
 from forebay.policy.gate import REASONS
 from forebay.telemetry.logs import request_ids
 from forebay.telemetry.report import RequestReport
@@ -99,6 +100,7 @@ class GatewayApp:
                 expose_headers=EXPOSED_HEADERS,
                 max_age=settings.cors.max_age_s,
             )
+        self._priorities = PriorityBook()
         self._running: set[Running] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -247,12 +249,21 @@ class GatewayApp:
         if spec.access == "figures" and scraper and "authorization" not in x.headers:
             # A scraper on this machine needs no key; a page whose name was pointed here does.
             return Principal()
-        principal = self.parts.identity.authenticate(x.headers)
+        principal = self.parts.identity.authenticate(x.headers, spec.name, self._grants())
         if spec.access in ("change", "figures") and not (principal.admin or table.keyless):
             raise PermissionDenied("this needs an admin key.", code="admin_key_needed")
         if spec.access == "operate" and not (principal.operator or table.keyless):
             raise PermissionDenied("this needs an operator's key.", code="operator_key_needed")
         return principal
+
+    def _grants(self) -> PriorityBook:
+        """The priorities in force; made anew when they change."""
+        quotas = self.parts.quotas
+        if quotas is not None:
+            granted = quotas.effective.priorities
+            if granted is not self._priorities.grants:
+                self._priorities = PriorityBook(granted)
+        return self._priorities
 
     def _allowed_s(self, x: Exchange, spec: RouteSpec) -> float:
         deadlines = self.parts.settings.deadlines

@@ -11,6 +11,8 @@ Narrowing headers:
   error (a proxy may forward all groups of a user), it just grants nothing.
 - ``x-forebay-user`` from a key without ``act_for_users`` is refused, unless it is the key's own.
 - ``x-forebay-priority`` can lower; asking for more leaves what was granted.
+
+What is granted depends on the key, on the user it acts for and on the route (``PriorityBook``).
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ from forebay.kernel.errors import (
     PermissionDenied,
     Unauthenticated,
 )
+from forebay.policy.admission.priorities import PRIORITIES, PriorityBook, lowest
 
-_PRIORITIES: tuple[Priority, ...] = ("low", "normal", "high")
 _KEY_BYTES = 32
 _USER = re.compile(r"[\x21-\x7e]{1,256}")
 
@@ -52,6 +54,9 @@ class Grant(msgspec.Struct, frozen=True):
     principal: Principal
     act_for_users: bool
     tenant_groups: frozenset[str]
+    priority: Priority | None = None
+    users: Mapping[str, Priority] = {}
+    ceiling: Priority = "high"
 
 
 class IdentityTable(msgspec.Struct, frozen=True):
@@ -64,6 +69,10 @@ class IdentityTable(msgspec.Struct, frozen=True):
     def keyless(self) -> bool:
         """Whether nobody has a key, so that only this machine may ask."""
         return not self.grants
+
+
+_NONE = PriorityBook()
+_KEYLESS = Grant(b"", Principal(), act_for_users=True, tenant_groups=frozenset())
 
 
 class Identity:
@@ -83,16 +92,22 @@ class Identity:
             raise ConfigError("the new configuration has no key; the old keys stay in force.")
         self._table = table
 
-    def authenticate(self, headers: Mapping[str, str]) -> Principal:
+    def authenticate(
+        self, headers: Mapping[str, str], route: str = "", priorities: PriorityBook = _NONE
+    ) -> Principal:
         """Return who asks; ``Unauthenticated``, ``PermissionDenied`` or ``InvalidRequest``."""
         table = self._table
         if table.keyless:
-            base, act_for_users, reachable = Principal(), True, None
+            grant, reachable = _KEYLESS, None
         else:
             grant = _grant(table, headers.get("authorization"))
-            base, act_for_users = grant.principal, grant.act_for_users
-            reachable = grant.tenant_groups if act_for_users else base.groups
-        return _narrowed(base, headers, act_for_users, reachable)
+            base = grant.principal
+            reachable = grant.tenant_groups if grant.act_for_users else base.groups
+        principal = _narrowed(grant.principal, headers, grant.act_for_users, reachable)
+        priority = _priority(grant, principal, headers, route, priorities)
+        if priority == principal.priority:
+            return principal
+        return msgspec.structs.replace(principal, priority=priority)
 
 
 def hash_key(key: str) -> str:
@@ -121,8 +136,9 @@ def build_table(tenants: Sequence[TenantSettings]) -> IdentityTable:
                 f"tenant {tenant.name}: default_kb {tenant.default_kb} is not in its knowledge.",
                 param="tenants.default_kb",
             )
+        users = _users_of(tenant)
         for key in tenant.keys:
-            grant = _grant_of(tenant, key)
+            grant = _grant_of(tenant, key, users)
             if grant.digest in grants:
                 other = grants[grant.digest].principal.tenant
                 raise ConfigError(
@@ -174,7 +190,14 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return mapped or address
 
 
-def _grant_of(tenant: TenantSettings, key: KeySettings) -> Grant:
+def _users_of(tenant: TenantSettings) -> Mapping[str, Priority]:
+    users = {user.name: user.priority for user in tenant.users}
+    if len(users) < len(tenant.users):
+        raise ConfigError(f"tenant {tenant.name} has a user twice.", param="tenants.users")
+    return users
+
+
+def _grant_of(tenant: TenantSettings, key: KeySettings, users: Mapping[str, Priority]) -> Grant:
     groups = frozenset(tenant.groups)
     own = groups if key.groups is None else frozenset(key.groups)
     if not own <= groups:
@@ -189,7 +212,6 @@ def _grant_of(tenant: TenantSettings, key: KeySettings) -> Grant:
             "business_lines.",
             param="tenants.keys.business_line",
         )
-    wanted = key.priority or "normal"
     default = tenant.default_kb or (
         tenant.knowledge[0] if tenant.knowledge and tenant.knowledge != "*" else ""
     )
@@ -202,7 +224,6 @@ def _grant_of(tenant: TenantSettings, key: KeySettings) -> Grant:
         default_kb=default or None,
         admin=key.admin,
         operator=key.operator,
-        priority=_lower(wanted, tenant.plan.priority_ceiling),
         business_line=key.business_line,
         plan=Plan(
             tokens_per_minute=tenant.plan.tokens_per_minute,
@@ -212,7 +233,8 @@ def _grant_of(tenant: TenantSettings, key: KeySettings) -> Grant:
         ),
     )
     digest = bytes.fromhex(key.hash.removeprefix("sha256:"))
-    return Grant(digest, principal, key.act_for_users, groups)
+    ceiling = tenant.plan.priority_ceiling
+    return Grant(digest, principal, key.act_for_users, groups, key.priority, users, ceiling)
 
 
 def _grant(table: IdentityTable, authorization: str | None) -> Grant:
@@ -238,12 +260,8 @@ def _narrowed(
     act_for_users: bool,
     reachable: frozenset[str] | None,
 ) -> Principal:
-    user, named, wanted = (
-        headers.get("x-forebay-user"),
-        headers.get("x-forebay-groups"),
-        headers.get("x-forebay-priority"),
-    )
-    if user is None and named is None and wanted is None:
+    user, named = headers.get("x-forebay-user"), headers.get("x-forebay-groups")
+    if user is None and named is None:
         return base
     changes: dict[str, object] = {}
     if user is not None and user != base.user:
@@ -257,17 +275,31 @@ def _narrowed(
     if named is not None:
         groups = frozenset(part.strip() for part in named.split(",")) - {""}
         changes["groups"] = groups if reachable is None else groups & reachable
-    if wanted is not None:
-        changes["priority"] = _lower(base.priority, _priority(wanted))
     return msgspec.structs.replace(base, **changes)
 
 
-def _priority(text: str) -> Priority:
-    for priority in _PRIORITIES:
+def _priority(
+    grant: Grant,
+    principal: Principal,
+    headers: Mapping[str, str],
+    route: str,
+    priorities: PriorityBook,
+) -> Priority:
+    own = (grant.priority, grant.users.get(principal.user or ""))
+    granted = priorities.priority(
+        [one for one in own if one is not None],
+        tenant=principal.tenant,
+        key=principal.key_id,
+        user=principal.user,
+        route=route,
+    )
+    wanted = headers.get("x-forebay-priority")
+    asked = "high" if wanted is None else _asked(wanted)
+    return lowest((granted, grant.ceiling, asked))
+
+
+def _asked(text: str) -> Priority:
+    for priority in PRIORITIES:
         if text.strip().lower() == priority:
             return priority
     raise InvalidRequest("x-forebay-priority is low, normal or high.", param="x-forebay-priority")
-
-
-def _lower(one: Priority, other: Priority) -> Priority:
-    return min(one, other, key=_PRIORITIES.index)

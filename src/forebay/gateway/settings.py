@@ -140,11 +140,30 @@ class KeySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = False
     priority: Annotated[
         Priority | None,
-        msgspec.Meta(description="Its priority; unset: normal, at most the plan's ceiling."),
+        msgspec.Meta(
+            description="What it is granted, up to the plan's ceiling; unset: nothing, so normal."
+        ),
     ] = None
     business_line: Annotated[
         str, msgspec.Meta(description="Business line its use is booked on; empty: none.")
     ] = ""
+
+
+class UserSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One user of a tenant."""
+
+    name: Annotated[
+        str,
+        msgspec.Meta(
+            pattern="^[!-~]{1,256}$", description="As a key or x-forebay-user names the user."
+        ),
+    ]
+    priority: Annotated[
+        Priority,
+        msgspec.Meta(
+            description="What the user is granted, up to the plan's ceiling; the highest wins."
+        ),
+    ]
 
 
 class PlanSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -194,6 +213,9 @@ class TenantSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str, msgspec.Meta(description="For model names that are not forebay/…; empty: the first.")
     ] = ""
     groups: Annotated[tuple[str, ...], msgspec.Meta(description="Groups of its users.")] = ()
+    users: Annotated[
+        tuple[UserSettings, ...], msgspec.Meta(description="Users with a priority of their own.")
+    ] = ()
     plan: PlanSettings = PlanSettings()
     business_lines: Annotated[
         tuple[str, ...], msgspec.Meta(description="Business lines it books its use on.")

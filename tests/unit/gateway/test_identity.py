@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from forebay.gateway.identity import (
@@ -15,7 +16,7 @@ from forebay.gateway.identity import (
     is_loopback,
     new_key,
 )
-from forebay.gateway.settings import KeySettings, PlanSettings, TenantSettings
+from forebay.gateway.settings import KeySettings, PlanSettings, TenantSettings, UserSettings
 from forebay.kernel.context import Principal
 from forebay.kernel.errors import (
     ConfigError,
@@ -23,6 +24,7 @@ from forebay.kernel.errors import (
     PermissionDenied,
     Unauthenticated,
 )
+from forebay.policy.admission import PriorityBook, PriorityGrant
 
 PLAIN, SERVICE, ADMIN = "fb-plain", "fb-service", "fb-admin"
 TENANT = TenantSettings(
@@ -114,6 +116,79 @@ def test_priority_only_falls() -> None:
     assert who(PLAIN, x_forebay_priority="LOW").priority == "low"
     with pytest.raises(InvalidRequest):
         who(PLAIN, x_forebay_priority="urgent")
+
+
+VIP, BATCH = "fb-vip", "fb-batch"
+GRANTED = TenantSettings(
+    "acme",
+    keys=(
+        KeySettings(hash_key(PLAIN), name="plain", user="ann"),
+        KeySettings(hash_key(VIP), name="vip", priority="high"),
+        KeySettings(hash_key(BATCH), name="batch", user="eve", priority="low"),
+        KeySettings(hash_key(SERVICE), name="portal", act_for_users=True),
+    ),
+    users=(UserSettings("boss", "high"), UserSettings("eve", "normal")),
+)
+GRANTS = (
+    PriorityGrant("user", "acme/ann", "high"),
+    PriorityGrant("user", "other/guest", "high"),
+    PriorityGrant("key", "acme/batch", "low"),
+    PriorityGrant("route", "search", "low"),
+    PriorityGrant("route", "retrieval", "normal", cap=True),
+    PriorityGrant("route", "mcp", "high"),
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "user", "route", "sent", "expected"),
+    [
+        (PLAIN, None, "chat", None, "high"),  # the user's, from [admission]
+        (PLAIN, None, "chat", "low", "low"),
+        (PLAIN, None, "retrieval", None, "normal"),  # capped there
+        (VIP, None, "search", None, "high"),  # the highest of key and route
+        (VIP, None, "retrieval", None, "normal"),
+        (VIP, None, "retrieval", "high", "normal"),
+        (BATCH, None, "chat", None, "normal"),  # the user's, from [[tenants]]
+        (BATCH, None, "mcp", None, "high"),
+        (BATCH, None, "mcp", "normal", "normal"),
+        (SERVICE, None, "chat", "high", "normal"),
+        (SERVICE, None, "search", None, "low"),  # nothing else is granted
+        (SERVICE, "boss", "chat", None, "high"),
+        (SERVICE, "guest", "chat", "high", "normal"),  # another tenant's
+    ],
+)
+def test_the_highest_grant_of_key_user_and_route_wins(
+    key: str, user: str | None, route: str, sent: str | None, expected: str
+) -> None:
+    headers = {"authorization": f"Bearer {key}"}
+    headers |= {} if user is None else {"x-forebay-user": user}
+    headers |= {} if sent is None else {"x-forebay-priority": sent}
+    identity, book = Identity(build_table([GRANTED])), PriorityBook(GRANTS)
+    assert identity.authenticate(headers, route, book).priority == expected
+
+
+def test_no_grant_goes_above_the_plan() -> None:
+    bounded = msgspec.structs.replace(GRANTED, plan=PlanSettings(priority_ceiling="normal"))
+    identity, book = Identity(build_table([bounded])), PriorityBook(GRANTS)
+    for key in (PLAIN, VIP):
+        headers = {"authorization": f"Bearer {key}"}
+        assert identity.authenticate(headers, "mcp", book).priority == "normal"
+
+
+def test_without_keys_routes_have_priorities_too() -> None:
+    identity, book = Identity(build_table([])), PriorityBook(GRANTS)
+    assert identity.authenticate({}, "search", book).priority == "low"
+    assert identity.authenticate({}, "mcp", book).priority == "high"
+
+
+def test_contradictory_grants_are_refused() -> None:
+    with pytest.raises(ConfigError, match="use chat, search, retrieval, mcp"):
+        PriorityGrant("route", "embeddings", "low")
+    with pytest.raises(ConfigError, match="only a route's can"):
+        PriorityGrant("user", "ann", "low", cap=True)
+    twice = (UserSettings("a", "low"), UserSettings("a", "high"))
+    with pytest.raises(ConfigError, match="twice"):
+        build_table([msgspec.structs.replace(GRANTED, users=twice)])
 
 
 def test_without_keys_everything_is_allowed_and_can_be_narrowed() -> None:

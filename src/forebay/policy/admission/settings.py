@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from forebay.kernel.errors import ConfigError
+from forebay.policy.admission.priorities import PriorityGrant
 from forebay.policy.bulkhead import RETRIEVAL_GATE
 from forebay.policy.cost import COST_PROFILES
 from forebay.policy.estimate import EstimateSettings
@@ -115,6 +116,9 @@ class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     limits: DimensionLimits = DimensionLimits()
     rules: Annotated[
         tuple[AccessRule, ...], Meta(description="Exceptions: denied, or with their own limit.")
+    ] = ()
+    priorities: Annotated[
+        tuple[PriorityGrant, ...], Meta(description="Priorities of keys, users and routes.")
     ] = ()
     windows: Annotated[
         tuple[QuotaWindow, ...], Meta(description="Hours in which every limit shrinks or grows.")
