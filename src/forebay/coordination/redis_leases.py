@@ -1,0 +1,96 @@
+"""Versions and leases of many machines in Redis or Valkey: one script call is one exchange.
+
+All keys share one hash tag, as a script behind a cluster's proxy needs it. The server's clock may
+be slewed but not set while leases are out: it decides when they end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from importlib.resources import files
+from typing import Any
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError
+
+from forebay.coordination.settings import CoordinationSettings
+from forebay.kernel.errors import ConfigError, Unavailable
+from forebay.kernel.leases import Grant, LeaseCall, LeaseReply
+
+_CONNECT_S = 1.0
+_CONNECTIONS = 8
+_KEPT_S = 7 * 24 * 3600
+_SCRIPT = files("forebay.coordination").joinpath("redis_leases.lua").read_text(encoding="utf-8")
+# What EVALSHA calls a script by; nothing is protected by it.
+_SHA = hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
+
+
+class RedisVersions:
+    """See ``forebay.kernel.leases.VersionAuthority``.
+
+    Waits are bounded by the caller. A connection whose call was cut off is closed, since its
+    answer may still come; the next call opens another.
+    """
+
+    def __init__(self, settings: CoordinationSettings) -> None:
+        try:
+            pool = BlockingConnectionPool.from_url(
+                settings.redis_url,
+                max_connections=_CONNECTIONS,
+                timeout=_CONNECT_S,
+                socket_connect_timeout=_CONNECT_S,
+                retry=Retry(NoBackoff(), 0),
+                decode_responses=True,
+            )
+        except ValueError as error:
+            raise ConfigError(
+                "coordination.redis_url must begin with redis://, rediss:// or unix://; port and "
+                "database are numbers.",
+                param="coordination.redis_url",
+            ) from error
+        self._redis: Redis = Redis(connection_pool=pool)
+        self._tag = f"{{{settings.redis_prefix}:versions}}"
+
+    async def exchange(self, call: LeaseCall) -> LeaseReply:
+        """See ``VersionAuthority``."""
+        keys, words = self._words(call)
+        try:
+            try:
+                found = await self._redis.evalsha(_SHA, len(keys), *keys, *words)
+            except NoScriptError:
+                # A restart or a failover forgot it; this call brings it again.
+                found = await self._redis.eval(_SCRIPT, len(keys), *keys, *words)
+        except (RedisError, OSError, asyncio.IncompleteReadError) as error:
+            raise Unavailable("Redis does not keep the versions at present.") from error
+        return _reply(found)
+
+    def _words(self, call: LeaseCall) -> tuple[list[str], list[str | int | float]]:
+        places: dict[str, int] = {}
+
+        def place(kb: str) -> int:
+            return places.setdefault(kb, len(places) + 1)
+
+        words: list[str | int | float] = [call.holder, call.lease_s, int(call.leaves), _KEPT_S]
+        for pending in (call.begun, call.done):
+            words.append(len(pending))
+            for one in pending:
+                words += (place(one.kb), one.version, one.change)
+        words.append(len(call.confirmed))
+        for kb, version in call.confirmed:
+            words += (place(kb), version)
+        words += (len(call.asked), *map(place, call.asked))
+        return [f"{self._tag}:{kb}" for kb in places], words
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._redis.aclose(close_connection_pool=True)
+
+
+def _reply(found: Any) -> LeaseReply:
+    granted, lowest = found
+    triples = zip(granted[::3], granted[1::3], granted[2::3], strict=True)
+    grants = tuple(Grant(float(s), int(float(version)), change) for s, version, change in triples)
+    return LeaseReply(grants, tuple(int(float(each)) for each in lowest))

@@ -1,0 +1,155 @@
+"""What every version authority keeps to; a test class inherits it, fixtures fill it.
+
+``passes`` lets seconds go by for the authority: really, or on its clock.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+
+from forebay.kernel.leases import (
+    EVERYBODY,
+    Grant,
+    LeaseCall,
+    LeaseReply,
+    Pending,
+    VersionAuthority,
+)
+
+LEASE_S = 0.2
+Passes = Callable[[float], Awaitable[None]]
+
+
+def new_name() -> str:
+    """A kb nobody used before, with everything in it that a key may hold."""
+    return f"资料/{secrets.token_hex(6)} {{x}}:*\n"
+
+
+class LeaseConformance:
+    """Give it the fixtures ``authority`` and ``passes``; every test takes a kb of its own."""
+
+    async def known(self, authority: VersionAuthority, passes: Passes, version: int = 5) -> str:
+        """A kb at ``version`` that the authority has known for longer than a lease."""
+        kb = new_name()
+        done = (Pending(kb, version, "first"),)
+        await authority.exchange(LeaseCall("writer", LEASE_S, done=done))
+        await passes(LEASE_S + 0.01)
+        return kb
+
+    async def asks(
+        self, authority: VersionAuthority, kb: str, holder: str, confirmed: int
+    ) -> Grant:
+        """What ``holder`` gets."""
+        call = LeaseCall(holder, LEASE_S, confirmed=((kb, confirmed),))
+        return (await authority.exchange(call)).grants[0]
+
+    async def lowest(self, authority: VersionAuthority, kb: str) -> int:
+        """What nobody is below."""
+        return (await authority.exchange(LeaseCall("writer", LEASE_S, asked=(kb,)))).lowest[0]
+
+    async def test_who_confirms_the_version_in_force_gets_a_lease(
+        self, authority: VersionAuthority, passes: Passes
+    ) -> None:
+        kb = await self.known(authority, passes)
+        assert await self.asks(authority, kb, "old", 4) == Grant(0.0, 5)
+        for version in (5, 6):
+            grant = await self.asks(authority, kb, f"h{version}", version)
+            assert abs(grant.lasts_s - LEASE_S) < 1e-6 and grant.version == 5
+        assert await self.lowest(authority, kb) == 5
+
+    async def test_leases_run_out(self, authority: VersionAuthority, passes: Passes) -> None:
+        kb = await self.known(authority, passes)
+        assert await self.lowest(authority, kb) == EVERYBODY
+        await self.asks(authority, kb, "a", 5)
+        await passes(LEASE_S / 2)
+        await self.asks(authority, kb, "b", 5)
+        assert await self.lowest(authority, kb) == 5
+        await passes(LEASE_S * 0.6)
+        assert await self.lowest(authority, kb) == 5, "b still holds"
+        await passes(LEASE_S * 0.6)
+        assert await self.lowest(authority, kb) == EVERYBODY
+
+    async def test_a_change_waits_for_each_holder(
+        self, authority: VersionAuthority, passes: Passes
+    ) -> None:
+        kb = await self.known(authority, passes)
+        for holder in ("a", "b"):
+            await self.asks(authority, kb, holder, 5)
+        await authority.exchange(LeaseCall("w", LEASE_S, begun=(Pending(kb, 5, "c"),)))
+        done = LeaseCall("w", LEASE_S, done=(Pending(kb, 6, "c"),), asked=(kb,))
+        assert (await authority.exchange(done)).lowest == (5,)
+        assert await self.asks(authority, kb, "b", 5) == Grant(0.0, 6)
+        assert (await self.asks(authority, kb, "a", 6)).lasts_s > 0
+        assert await self.lowest(authority, kb) == 5
+        await self.asks(authority, kb, "b", 7)
+        assert await self.lowest(authority, kb) == 6
+
+    async def test_leases_end_one_length_after_a_change_was_announced(
+        self, authority: VersionAuthority, passes: Passes
+    ) -> None:
+        kb = await self.known(authority, passes)
+        await authority.exchange(LeaseCall("w", LEASE_S, begun=(Pending(kb, 5, "c"),)))
+        await passes(LEASE_S * 0.5)
+        grant = await self.asks(authority, kb, "a", 5)
+        assert 0 < grant.lasts_s <= LEASE_S * 0.51 and grant.change == "c"
+        await passes(LEASE_S * 0.6)
+        assert await self.asks(authority, kb, "a", 5) == Grant(0.0, 5, "c")
+        other = LeaseCall("w", LEASE_S, done=(Pending(kb, 5, "another"),))
+        await authority.exchange(other)
+        assert await self.asks(authority, kb, "a", 5) == Grant(0.0, 5, "c")
+        await authority.exchange(LeaseCall("w", LEASE_S, done=(Pending(kb, 5, "c"),)))
+        grant = await self.asks(authority, kb, "a", 5)
+        assert grant.lasts_s > LEASE_S * 0.9 and grant.change == ""
+
+    async def test_what_arrives_late_takes_nothing_back(
+        self, authority: VersionAuthority, passes: Passes
+    ) -> None:
+        kb = await self.known(authority, passes)
+        await self.asks(authority, kb, "a", 8)
+        await self.asks(authority, kb, "a", 6)
+        assert await self.lowest(authority, kb) == 8
+        done = (Pending(kb, 7, "c"),)
+        await authority.exchange(LeaseCall("w", LEASE_S, done=done))
+        late = LeaseCall("w", LEASE_S, begun=(Pending(kb, 5, "x"),), done=(Pending(kb, 5, "x"),))
+        await authority.exchange(late)
+        assert await self.asks(authority, kb, "b", 6) == Grant(0.0, 7)
+
+    async def test_an_authority_without_memory_grants_nothing_and_vouches_for_nothing(
+        self, authority: VersionAuthority, passes: Passes
+    ) -> None:
+        kb = new_name()
+        assert await self.asks(authority, kb, "a", 5) == Grant(0.0, -1)
+        assert await self.lowest(authority, kb) == 0
+        await authority.exchange(LeaseCall("w", LEASE_S, begun=(Pending(kb, 5, "c"),)))
+        await self.asks(authority, kb, "a", 5)
+        assert await self.lowest(authority, kb) == 0
+        await passes(LEASE_S + 0.01)
+        assert await self.lowest(authority, kb) == EVERYBODY
+
+    async def test_who_leaves_is_not_waited_for(
+        self, authority: VersionAuthority, passes: Passes
+    ) -> None:
+        kb = await self.known(authority, passes)
+        await self.asks(authority, kb, "a", 5)
+        await self.asks(authority, kb, "b", 6)
+        left = LeaseCall("a", LEASE_S, asked=(kb,), leaves=True)
+        assert (await authority.exchange(left)).lowest == (6,)
+
+    async def test_one_call_speaks_of_many(
+        self, authority: VersionAuthority, passes: Passes
+    ) -> None:
+        first, second = await self.known(authority, passes), await self.known(authority, passes)
+        call = LeaseCall(
+            "a",
+            LEASE_S,
+            begun=(Pending(first, 5, "c"),),
+            done=(Pending(first, 6, "c"), Pending(second, 9, "d")),
+            confirmed=((second, 9), (first, 5)),
+            asked=(first, second),
+        )
+        reply = await authority.exchange(call)
+        assert [grant.version for grant in reply.grants] == [9, 6]
+        assert [grant.lasts_s > 0 for grant in reply.grants] == [True, False]
+        assert reply.lowest == (EVERYBODY, 9)
+        assert await authority.exchange(LeaseCall("a", LEASE_S)) == LeaseReply()
