@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from typing import Any
 
 import pytest
 
 from forebay.cache.flight import Flights
 from forebay.kernel.clock import Deadline, SystemClock
-from forebay.kernel.errors import DeadlineExceeded, EngineError, RateLimited
+from forebay.kernel.errors import DeadlineExceeded, EngineError, RateLimited, Unavailable
 
 CLOCK = SystemClock()
 
@@ -173,3 +175,65 @@ async def test_leaving_at_any_turn_leaves_nothing(turns: int) -> None:
     await asyncio.gather(*calls, return_exceptions=True)
     await settle()
     assert len(flights) == 0
+
+
+async def test_work_that_is_cancelled_from_within_is_the_leaders_own() -> None:
+    flights: Flights[str, str] = Flights()
+    begun = 0
+
+    async def make() -> str:
+        nonlocal begun
+        begun += 1
+        await asyncio.sleep(0)
+        if begun == 1:
+            raise asyncio.CancelledError
+        return f"made {begun}"
+
+    calls = [asyncio.create_task(flights.run("k", soon(), make)) for _ in range(3)]
+    first, *others = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(first, Unavailable)
+    assert others == [("made 2", True), ("made 2", False)]
+
+
+async def test_a_deadline_that_is_over_begins_nothing() -> None:
+    flights: Flights[str, str] = Flights()
+    work = Work()
+    with pytest.raises(DeadlineExceeded):
+        await flights.run("k", soon(0.0), work)
+    await settle()
+    assert work.begun == 0
+
+
+async def test_who_works_alone_has_a_deadline_too() -> None:
+    flights: Flights[str, str] = Flights(most=0)
+    work = Work()
+    with pytest.raises(DeadlineExceeded):
+        await flights.run("k", soon(0.01), work)
+    assert work.cancelled == 1
+
+
+async def test_the_end_waits_for_work_that_everybody_left_and_nothing_begins_after_it() -> None:
+    flights: Flights[str, None] = Flights()
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    over: list[bool] = []
+
+    async def make() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            over.append(True)
+            raise EngineError("while it was cleaning up")
+
+    call = asyncio.create_task(flights.run("k", soon(), make))
+    await settle()
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    assert len(flights) == 0 and not over
+    await flights.close()
+    assert over
+    with pytest.raises(Unavailable):
+        await flights.run("k", soon(), make)
+    gc.collect()
+    assert told == []
