@@ -56,7 +56,7 @@ class GateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     queue: QueueSettings = QueueSettings()
     limit: LimitSettings = LimitSettings()
-    shed: ShedSettings = ShedSettings(target_s=1.0, interval_s=1.0)
+    shed: ShedSettings = ShedSettings(target_s=0.25, interval_s=1.0)
     ejection: EjectionSettings = EjectionSettings()
     retry: RetrySettings = RetrySettings()
     tail: TailSettings = TailSettings()
@@ -141,6 +141,7 @@ class PoolGate:
             return
         for other in self.queue.push(place, now, ticket.weight):
             self._refuse(other.item, "queue_full")
+        self._shedder.occupied(now)
         self._dispatch(now)
 
     def has_room(self, ticket: Ticket, now: float) -> bool:
@@ -318,10 +319,14 @@ class PoolGate:
         unknown = self.drain.rate() is None and self.queue.cost > max(
             self._settings.long_tokens, sum(load.cost for load in self.loads)
         )
-        return "queue_delay" if unknown or wait_s > self._settings.shed.max_wait_s else None
+        # While the limit is looked for, a line says nothing about what the engines can do.
+        most_s = self._shedder.most_wait_s(now, excused=self.limit.searching)
+        return "queue_delay" if unknown or wait_s > most_s else None
 
     def _wait_s(self, ticket: Ticket) -> float | None:
-        ahead = self.queue.cost_ahead(ticket.tenant, ticket.priority, ticket.weight)
+        ahead = self.queue.cost_ahead(
+            ticket.tenant, ticket.priority, ticket.deadline_at, ticket.weight
+        )
         return self.drain.wait_s(ahead)
 
     def _out(self, now: float) -> bool:
@@ -422,7 +427,8 @@ class PoolGate:
             taken = self.queue.pop()
             assert taken is head
             ticket = taken.item
-            takes_s = self._takes_s(ticket)
+            # Without the door's margin: who was let in is sent away only when there is no hope.
+            takes_s = self._takes_s(ticket) / self.service.safety
             if now + takes_s >= ticket.deadline_at:
                 # Better nothing than an answer nobody waits for any more.
                 self._refuse(ticket, "deadline")
@@ -431,7 +437,7 @@ class PoolGate:
             else:
                 self._send(ticket, replica, now)
         if not self.queue:
-            self._shedder.emptied()
+            self._shedder.emptied(now)
         self.drain.at(now, busy=bool(self.queue))
 
     def _give_back(self, ticket: Ticket, now: float, ok: bool | None) -> int:

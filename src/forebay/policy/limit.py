@@ -86,6 +86,11 @@ class AdaptiveLimit:
         return int(self._exact)
 
     @property
+    def searching(self) -> bool:
+        """Whether it still doubles, or is low for a look at the unloaded latency."""
+        return self._doubling or self._restore is not None
+
+    @property
     def fresh(self) -> bool:
         """Whether no window has ever been too slow: more may be tried that seems harmless."""
         return self._fresh

@@ -78,6 +78,14 @@ class _Line(Generic[T]):
             heapq.heappop(self.heap)
         return self.heap[0][2]
 
+    def cost_until(self, deadline_at: float) -> float:
+        """Cost of those who are due until then, in time linear in the line's length."""
+        return sum(
+            one.cost
+            for due_at, _, one in self.heap
+            if due_at <= deadline_at and one.state == "waiting"
+        )
+
     def tidy(self) -> None:
         """Drop those who left, once they are the most."""
         if len(self.heap) > 2 * self.live + 16:
@@ -100,13 +108,13 @@ class _Class(Generic[T]):
         self.waiting = 0  # tenants somebody of whom waits, and their weights
         self.weight = 0.0
 
-    def tag(self, tenant: str) -> float:
-        """When a newcomer of this tenant would start, in virtual time."""
+    def tag(self, tenant: str, deadline_at: float) -> float:
+        """When a newcomer of this tenant would start, in virtual time: after who is due earlier."""
         line = self.lines.get(tenant)
         if line is None:
             return self.virtual
         if line.live:
-            return line.start + line.cost / line.weight
+            return line.start + line.cost_until(deadline_at) / line.weight
         return max(self.virtual, line.finish)
 
     def last(self) -> Waiting[T] | None:
@@ -149,7 +157,7 @@ class _Class(Generic[T]):
 
 
 class FairQueue(Generic[T]):
-    """A bounded waiting line; calls take time logarithmic in its length.
+    """A bounded waiting line; calls take time logarithmic in its length, ``push`` in its tenant's.
 
     Whoever waits leaves by ``pop`` or by ``remove``: deadlines order the line, they do not end a
     wait by themselves.
@@ -171,7 +179,8 @@ class FairQueue(Generic[T]):
         ``weight`` is the tenant's share. Room is made by lower classes, then by those of its own
         who would be served after it.
         """
-        one.tag, one.weight = self._classes[one.priority].tag(one.tenant), weight
+        group = self._classes[one.priority]
+        one.tag, one.weight = group.tag(one.tenant, one.deadline_at), weight
         refused: list[Waiting[T]] = []
         while not self._fits(one.cost):
             worst = self._worst(one)
@@ -223,19 +232,21 @@ class FairQueue(Generic[T]):
         """Cost of all who wait in higher classes and in this one."""
         return sum(self._classes[name].cost for name in CLASSES[: CLASSES.index(priority) + 1])
 
-    def cost_ahead(self, tenant: str, priority: Priority, weight: float = 1.0) -> float:
+    def cost_ahead(
+        self, tenant: str, priority: Priority, deadline_at: float, weight: float = 1.0
+    ) -> float:
         """About the cost that is served before a newcomer of ``tenant``.
 
         All of the higher classes. Of its own what every tenant is given until the newcomer's turn
         comes, and a request of each that is at its turn already: whoever floods the line waits for
-        all he sent, the others do not.
+        all he sent, the others do not. The urgent do not wait for the patient of their tenant.
         """
         group = self._classes[priority]
         before = self.cost_before(priority)
         if not group.live:
             return before
         weights = group.weight + (0.0 if self._waits(group, tenant) else weight)
-        turns = (group.tag(tenant) - group.virtual) * weights
+        turns = (group.tag(tenant, deadline_at) - group.virtual) * weights
         return min(before, before - group.cost + turns + group.waiting * group.cost / group.live)
 
     def __iter__(self) -> Iterator[Waiting[T]]:

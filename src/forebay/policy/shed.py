@@ -32,30 +32,73 @@ class ShedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What delay is tolerated, and for how long."""
 
     target_s: Annotated[
-        float, Meta(description="Queue delay that is always fine, in seconds.", gt=0.0)
+        float,
+        Meta(
+            description="Queue delay that is always fine, in seconds; the most that anybody is let "
+            "in to while the line stands.",
+            gt=0.0,
+        ),
     ] = 0.02
     interval_s: Annotated[
         float,
-        Meta(description="How long the delay must stay above it before anybody is shed.", gt=0.0),
+        Meta(
+            description="How long the line must not empty until it stands, and the delay stay "
+            "above the target before anybody in it is shed.",
+            gt=0.0,
+        ),
     ] = 0.5
     max_wait_s: Annotated[
         float,
-        Meta(description="Whoever would wait longer is refused at the door.", gt=0.0),
+        Meta(
+            description="Whoever would wait longer is refused at the door, also in a burst.",
+            gt=0.0,
+        ),
     ] = 1.5
 
 
 class DelayShedder:
-    """Decides for each one that is taken from a queue whether it is served or shed."""
+    """Decides for each one that is taken from a queue whether it is served or shed.
 
-    __slots__ = ("_above_since", "_drops", "_next_at", "_settings", "dropping", "shed")
+    A burst may fill the line up to ``max_wait_s``. A line that has not been empty for an interval
+    in one piece is no burst: the door then keeps it at the target, so that who cannot be served
+    hears so at once and who is let in waits shortly.
+    """
+
+    __slots__ = (
+        "_above_since",
+        "_drops",
+        "_empty_since",
+        "_next_at",
+        "_settings",
+        "_waiting_since",
+        "dropping",
+        "shed",
+    )
 
     def __init__(self, settings: ShedSettings) -> None:
         self._settings = settings
         self._above_since: float | None = None
         self._next_at = 0.0
         self._drops = 0
+        self._waiting_since = math.inf
+        self._empty_since = -math.inf
         self.dropping = False
         self.shed = 0
+
+    def most_wait_s(self, now: float, *, excused: bool) -> float:
+        """How long a newcomer may be going to wait; ``excused``: the line has another reason."""
+        if excused and self._waiting_since < now:
+            self._waiting_since = now
+        most_s = self._settings.max_wait_s
+        if now - self._waiting_since >= self._settings.interval_s:
+            most_s = min(most_s, self._settings.target_s)
+        return most_s
+
+    def occupied(self, now: float) -> None:
+        """Somebody waits."""
+        if now - self._empty_since >= self._settings.interval_s:
+            self._waiting_since = now
+        self._empty_since = math.inf
 
     def sheds(self, waited_s: float, now: float) -> bool:
         """Whether the one that waited so long and would be served now is shed instead."""
@@ -80,10 +123,14 @@ class DelayShedder:
         self.shed += 1
         return True
 
-    def emptied(self) -> None:
+    def emptied(self, now: float) -> None:
         """Nobody waits any more."""
         self._above_since = None
         self.dropping = False
+        if self._empty_since > now:
+            self._empty_since = now
+        elif now - self._empty_since >= self._settings.interval_s:
+            self._waiting_since = math.inf
 
 
 class DrainRate:
@@ -194,7 +241,7 @@ class ServiceForecast:
         shape. The ratio is the learned one where lengths vary enough to tell, within sane bounds.
         """
         ratio = UNLEARNED_RATIO
-        if self._seen >= RATIO_AFTER and self._varied():
+        if self._seen >= RATIO_AFTER and self._varied() and self._inputs_varied():
             _, b, c = self._coefficients()
             if b > 0 and c > 0:
                 ratio = min(MOST_RATIO, max(LEAST_RATIO, c / b))
@@ -204,6 +251,11 @@ class ServiceForecast:
         """Whether output lengths deviate by a third of their mean or more."""
         n, _, so, _, _, oo = self._m
         return oo * n > 1.1 * so * so
+
+    def _inputs_varied(self) -> bool:
+        """The same of input lengths: of nearly equal ones the part of each token is chance."""
+        n, si, _, ii, _, _ = self._m
+        return ii * n > 1.1 * si * si
 
     def _coefficients(self) -> tuple[float, float, float]:
         n, si, so, ii, io, oo = self._m

@@ -78,8 +78,41 @@ def test_a_burst_is_absorbed_and_a_standing_queue_is_shed() -> None:
     assert gaps == sorted(gaps, reverse=True)
     assert not shedder.sheds(0.001, 6.0)
     assert not shedder.dropping
-    shedder.emptied()
+    shedder.emptied(9.0)
     assert not shedder.sheds(0.1, 7.0)
+
+
+def test_a_line_that_does_not_empty_is_kept_short_at_the_door() -> None:
+    shedder = DelayShedder(ShedSettings(target_s=0.2, interval_s=1.0, max_wait_s=1.5))
+    assert shedder.most_wait_s(0.0, excused=False) == 1.5
+    shedder.occupied(0.0)
+    assert shedder.most_wait_s(0.9, excused=False) == 1.5
+    assert shedder.most_wait_s(1.0, excused=False) == 0.2
+    # Moments without a line do not make a new burst of it, an interval does.
+    shedder.emptied(5.0)
+    shedder.occupied(5.5)
+    assert shedder.most_wait_s(5.5, excused=False) == 0.2
+    shedder.emptied(6.0)
+    shedder.emptied(7.0)
+    shedder.occupied(7.1)
+    assert shedder.most_wait_s(7.2, excused=False) == 1.5
+    # A line that has another reason counts from when that is over.
+    assert shedder.most_wait_s(9.0, excused=True) == 1.5
+    assert shedder.most_wait_s(9.5, excused=False) == 1.5
+    assert shedder.most_wait_s(10.0, excused=False) == 0.2
+
+
+def test_lengths_that_do_not_differ_teach_no_ratio() -> None:
+    service, draw = ServiceForecast(), Random(1)
+    for _ in range(2000):
+        tokens, output = 330 + draw.randrange(10), 8 + draw.randrange(60)
+        service.observe(tokens, output, (0.1 + 0.02 * output) * draw.uniform(0.7, 1.4))
+    # 330 x b and the constant cannot be told apart: the assumed ratio of 50 stays.
+    assert service.steps(330, 32) == 330 / 50 + 32
+    for _ in range(2000):
+        tokens, output = draw.choice((100, 3000)), 8 + draw.randrange(60)
+        service.observe(tokens, output, 0.002 * tokens + 0.02 * output)
+    assert service.steps(330, 32) == pytest.approx(330 / 10 + 32, rel=0.05)
 
 
 def test_drain_rate_counts_busy_time_only() -> None:

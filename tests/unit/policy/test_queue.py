@@ -139,17 +139,33 @@ def test_a_tenant_of_more_weight_holds_more_of_a_full_line() -> None:
 
 def test_who_floods_waits_for_all_he_sent_and_others_for_their_turn() -> None:
     queue: FairQueue[int] = FairQueue(QueueSettings())
-    assert queue.cost_ahead("anybody", "normal") == 0
+    assert queue.cost_ahead("anybody", "normal", 10) == 0
     for number in range(100):
         queue.push(waiting(number, "floods", cost=10), 0.0)
-    assert queue.cost_ahead("floods", "normal") == 1000
-    assert queue.cost_ahead("quiet", "normal") == 10
-    assert queue.cost_ahead("quiet", "high") == 0
-    assert queue.cost_ahead("quiet", "low") == 1000
+    assert queue.cost_ahead("floods", "normal", 10) == 1000
+    assert queue.cost_ahead("quiet", "normal", 10) == 10
+    assert queue.cost_ahead("quiet", "high", 10) == 0
+    assert queue.cost_ahead("quiet", "low", 10) == 1000
     queue.push(waiting(100, "quiet", cost=50), 0.0)
     # Until its second turn comes, the other is given as much.
-    assert 100 <= queue.cost_ahead("quiet", "normal") <= 125
-    assert queue.cost_ahead("floods", "normal") == 1050
+    assert 100 <= queue.cost_ahead("quiet", "normal", 10) <= 125
+    assert queue.cost_ahead("floods", "normal", 10) == 1050
+
+
+def test_the_urgent_do_not_wait_for_the_patient_of_their_tenant() -> None:
+    queue: FairQueue[int] = FairQueue(QueueSettings(max_waiting=4))
+    for number, due in enumerate((20, 30, 40, 4)):
+        assert queue.push(waiting(number, cost=100, by=due), 0.0) == ()
+    # One request may be at its turn already, whoever comes.
+    assert queue.cost_ahead("a", "normal", 2) == 100
+    assert queue.cost_ahead("a", "normal", 10) == 200
+    assert queue.cost_ahead("a", "normal", 25) == 300
+    # Nor are they kept out by a line full of those who have time, who are kept out themselves.
+    (out,) = queue.push(waiting(4, cost=1, by=5), 0.0)
+    assert out.item == 2
+    late = waiting(5, cost=1, by=50)
+    assert queue.push(late, 0.0) == (late,)
+    assert drained(queue) == [3, 4, 0, 1]
 
 
 def test_nobody_is_pushed_out_in_vain() -> None:
@@ -214,7 +230,9 @@ def test_every_one_leaves_exactly_once_and_the_sums_hold(
             inside[number] = one
             for other in out:
                 del inside[other.item]
-                assert other is one or CLASSES.index(other.priority) > CLASSES.index(priority)
+                lower = CLASSES.index(other.priority) > CLASSES.index(priority)
+                # Of its own class only who would be served after it.
+                assert other is one or lower or (other.priority == priority and other.tag > one.tag)
         elif call == "pop":
             taken = queue.pop()
             if taken is None:
