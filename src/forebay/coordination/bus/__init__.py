@@ -1,0 +1,1 @@
+"""Change events between processes: one file a carrier, all of them ``ChangeBus``."""
