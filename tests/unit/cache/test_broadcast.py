@@ -8,8 +8,9 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from forebay.cache.broadcast import Broadcasts, HandOver
+from forebay.cache.memory import deep_bytes
 from forebay.kernel.clock import Deadline, SystemClock
-from forebay.kernel.errors import DeadlineExceeded, EngineError, RateLimited
+from forebay.kernel.errors import DeadlineExceeded, EngineError, Overloaded, RateLimited
 
 CLOCK = SystemClock()
 
@@ -189,3 +190,100 @@ async def test_leaving_at_any_turn_leaves_nothing(turns: int) -> None:
     await asyncio.gather(*listeners, return_exceptions=True)
     assert source.made == source.closed
     assert streams.statistics()["under_way"] == 0
+
+
+PIECES = 40
+FEW_BYTES = 8 * deep_bytes("0")
+
+
+async def test_beyond_the_bound_the_slow_one_is_cut_and_who_comes_hears_another() -> None:
+    streams: Broadcasts[str, str] = Broadcasts(max_bytes=FEW_BYTES)
+    source = Source(PIECES)
+    fast = asyncio.create_task(heard(streams, source, soon()))
+    stream, leads = streams.join("k", source)
+    slow = stream.events(soon(), leads=leads)
+    source.release(1)
+    assert await anext(slow) == "0"
+    source.release(6)
+    await settle()
+    joined = asyncio.create_task(heard(streams, source, soon()))
+    await settle()
+    assert source.made == 1
+    source.release(PIECES - 7)
+    assert await fast == await joined == [f"{piece}" for piece in range(PIECES)]
+    with pytest.raises(Overloaded):
+        await anext(slow)
+    assert streams.statistics()["under_way"] == 0
+    late = asyncio.create_task(heard(streams, source, soon()))
+    source.release(PIECES)
+    assert len(await late) == PIECES
+    assert (source.made, source.closed) == (2, 2)
+
+
+async def test_beyond_the_bound_a_stream_that_nobody_waits_for_is_not_read_on() -> None:
+    streams: Broadcasts[str, str] = Broadcasts(max_bytes=FEW_BYTES)
+    source = Source(PIECES)
+    listeners = []
+    for _ in range(2):
+        stream, leads = streams.join("k", source)
+        listeners.append(stream.events(soon(), leads=leads))
+    source.release(PIECES)
+    for listener in listeners:
+        assert await anext(listener) == "0"
+    await settle()
+    assert source.go._value > PIECES - 12
+    for piece in range(1, PIECES):
+        for listener in listeners:
+            assert await anext(listener) == f"{piece}"
+    for listener in listeners:
+        with pytest.raises(StopAsyncIteration):
+            await anext(listener)
+    assert source.closed == 1
+
+
+async def test_beyond_the_bound_a_stream_ends_when_no_deadline_is_left() -> None:
+    streams: Broadcasts[str, str] = Broadcasts(max_bytes=FEW_BYTES)
+    source = Source(PIECES)
+    stream, leads = streams.join("k", source)
+    listener = stream.events(soon(0.02), leads=leads)
+    source.release(PIECES)
+    assert await anext(listener) == "0"
+    async with asyncio.timeout(5):
+        while not source.closed:
+            await asyncio.sleep(0.001)
+    with pytest.raises(DeadlineExceeded):
+        [event async for event in listener]
+
+
+@pytest.mark.parametrize("turns", range(16))
+async def test_leaving_a_full_stream_at_any_turn_leaves_nothing(turns: int) -> None:
+    streams: Broadcasts[str, str] = Broadcasts(max_bytes=FEW_BYTES)
+    source = Source(PIECES)
+    source.release(PIECES - 1)
+    listeners = [asyncio.create_task(heard(streams, source, soon())) for _ in range(2)]
+    stream, leads = streams.join("k", source)
+    slow = stream.events(soon(), leads=leads)
+    await anext(slow)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    for listener in listeners:
+        listener.cancel()
+    await asyncio.gather(*listeners, return_exceptions=True)
+    await slow.aclose()
+    await settle()
+    assert source.made == source.closed == 1
+    assert not streams._running and streams.statistics()["under_way"] == 0
+
+
+async def test_the_end_of_all_ends_also_what_nobody_can_join() -> None:
+    streams: Broadcasts[str, str] = Broadcasts(max_bytes=FEW_BYTES)
+    source = Source(PIECES)
+    listener = asyncio.create_task(heard(streams, source, soon()))
+    source.release(PIECES - 1)
+    await settle()
+    await settle()
+    assert streams.statistics()["under_way"] == 0 and not source.closed
+    await streams.close()
+    assert source.closed == 1
+    with pytest.raises(DeadlineExceeded):
+        await listener
