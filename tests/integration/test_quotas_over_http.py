@@ -74,9 +74,11 @@ class Place:
 
 
 @asynccontextmanager
-async def place(folder: Path, burst: float = BURST, more: str = "") -> AsyncIterator[Place]:
+async def place(
+    folder: Path, burst: float = BURST, more: str = "", **pool: object
+) -> AsyncIterator[Place]:
     async with EngineServer() as engine:
-        config = engine_config(engine.base_url) + CONFIG.format(burst=burst) + more
+        config = engine_config(engine.base_url, **pool) + CONFIG.format(burst=burst) + more
         async with gateway(folder, config) as made:
             yield Place(made, engine)
 
@@ -179,3 +181,21 @@ users = [{{ name = "boss", priority = "high" }}]
         answer = await client.put(url, json={"priorities": [{**grant, "priority": "urgent"}]})
         assert answer.status_code == 400
         assert "one of low, normal, high" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("pool", "own", "bound"), [(2, None, 2), (2, 20, 2), (2, 2, None), (1024, 2, None)]
+)
+async def test_an_answer_cut_at_another_bound_than_the_clients_says_so(
+    tmp_path: Path, pool: int, own: int | None, bound: int | None, stream: bool
+) -> None:
+    async with place(tmp_path, 5000, max_output_tokens=pool) as found:
+        answer = await found.ask(max_tokens=own, stream=stream)
+        assert answer.status == 200
+        assert found.engine.requests[0]["max_tokens"] == 2
+        text = answer.body.decode()
+        assert '"finish_reason":"length"' in text
+        notice = f"the answer was cut at its bound of {bound} tokens"
+        assert (notice in text) is (bound is not None)
+        assert "the answer was cut" not in text or bound is not None

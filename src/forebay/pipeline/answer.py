@@ -223,8 +223,8 @@ class AnswerPipeline:
             record.attributes["model"] = finished.model
             record.attributes["input_tokens"] = finished.prompt_tokens
             record.attributes["output_tokens"] = finished.completion_tokens
-        if permit.clamped and finished.reason == "length":
-            ctx.degrade("generation", "truncated", "the answer was cut at what the quota allows")
+        if finished.reason == "length":
+            _tell_cut(ctx, prompt, permit.max_output_tokens)
         yield finished
 
     async def _prompt(self, request: AnswerRequest, found: SearchResult) -> GenerationRequest:
@@ -273,6 +273,13 @@ async def beside_if_long(texts: Sequence[str], work: Callable[..., T], *argument
     if sum(map(len, texts)) <= INLINE_CHARACTERS:
         return work(*arguments)
     return await asyncio.to_thread(work, *arguments)
+
+
+def _tell_cut(ctx: RequestContext, prompt: GenerationRequest, allowed_tokens: int) -> None:
+    """An answer that ends at another bound than the client's own says so."""
+    most, own = min(prompt.max_output_tokens, allowed_tokens), prompt.sampling.max_tokens
+    if own is None or most < own:
+        ctx.degrade("generation", "truncated", f"the answer was cut at its bound of {most} tokens")
 
 
 def question_of(messages: Sequence[Message]) -> str:
