@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import sys
 from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -28,6 +31,7 @@ from forebay.cache.memory import MemorySettings, MemoryTier
 from forebay.cache.retrieval import CachedRetriever, KeptHits, RetrievalTierParts
 from forebay.cache.rules import AnswerRules
 from forebay.cache.settings import AnswerRule, CacheSettings
+from forebay.cache.shared_redis import RedisValues
 from forebay.cache.values import KIND_ANSWER, KIND_RETRIEVAL, Codec, StructCodec
 from forebay.cache.versioned import Entry, TierParts, VersionedTier
 from forebay.context.attribution import unsupported_share
@@ -241,3 +245,34 @@ class TierOpener:
 
     def _claims(self, patience_s: float) -> Claims | None:
         return None if self._shared is None else Claims(self._shared, self._holder, patience_s)
+
+
+@asynccontextmanager
+async def open_tiers(reading: Reading, *, share: bool) -> AsyncIterator[TierOpener]:
+    """What builds the tiers of a process; ``share``: with what other processes have made."""
+    settings = reading.settings
+    async with AsyncExitStack() as stack:
+        values: RedisValues | None = None
+        if share and settings.cache.shared and settings.coordination.redis_url:
+            values = await stack.enter_async_context(_open_values(settings, reading.clock))
+        opener = TierOpener(reading, values)
+        await opener.read()
+        stack.push_async_callback(opener.close)
+        yield opener
+
+
+@asynccontextmanager
+async def _open_values(settings: Settings, clock: Clock) -> AsyncIterator[RedisValues]:
+    """Values shared through Redis, written in the background while the block runs."""
+    coordination = settings.coordination
+    prefix = f"{coordination.redis_prefix}:cache"
+    values = RedisValues(coordination.redis_url, settings.cache.store, clock, prefix)
+    try:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(values.run())
+            try:
+                yield values
+            finally:
+                task.cancel()
+    finally:
+        await values.close()

@@ -13,7 +13,17 @@ import typer
 
 from forebay import __version__
 from forebay.app.cli_bench import bench_app
-from forebay.app.cli_options import HtmlFlag, JsonFlag, LanguageFlag, OutFlag, SeedFlag
+from forebay.app.cli_cache import cache_app
+from forebay.app.cli_options import (
+    ConfigFlag,
+    HtmlFlag,
+    JsonFlag,
+    KbFlag,
+    LanguageFlag,
+    OutFlag,
+    SeedFlag,
+    StoreFlag,
+)
 from forebay.app.cli_simulate import simulate_app
 from forebay.app.output import Output
 from forebay.kernel.errors import ConfigError, ForebayError, InvalidRequest
@@ -29,18 +39,14 @@ kb_app = typer.Typer(help="List, show, drop, back up and restore knowledge bases
 key_app = typer.Typer(help="Make API keys; only their hash goes into the configuration.")
 app.add_typer(kb_app, name="kb", no_args_is_help=True)
 app.add_typer(key_app, name="key", no_args_is_help=True)
+app.add_typer(cache_app, name="cache", no_args_is_help=True)
 app.add_typer(bench_app, name="bench", no_args_is_help=True)
 app.add_typer(simulate_app, name="simulate", no_args_is_help=True)
 
-ConfigFlag = Annotated[
-    Path | None, typer.Option("--config", "-c", help="Configuration file (forebay.toml).")
-]
 SetFlag = Annotated[
     list[str] | None,
     typer.Option("--set", help="One setting as section.key=value; repeat for more."),
 ]
-StoreFlag = Annotated[Path | None, typer.Option("--store", help="Store folder (store.path).")]
-KbFlag = Annotated[str | None, typer.Option("--kb", "-k", help="Knowledge base.")]
 
 
 def _version(value: bool) -> None:

@@ -1,4 +1,4 @@
-"""Options that several laboratory commands share; each says what it is in one line."""
+"""Options that several commands share; each says what it is in one line."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from typing import Annotated
 import typer
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+ConfigFlag = Annotated[
+    Path | None, typer.Option("--config", "-c", help="Configuration file (forebay.toml).")
+]
+StoreFlag = Annotated[Path | None, typer.Option("--store", help="Store folder (store.path).")]
+KbFlag = Annotated[str | None, typer.Option("--kb", "-k", help="Knowledge base.")]
 OutFlag = Annotated[Path | None, typer.Option("--out", help="Write the result, as JSON.")]
 HtmlFlag = Annotated[Path | None, typer.Option("--html", help="Write a report with charts.")]
 LanguageFlag = Annotated[str, typer.Option("--lang", help="Language of the report: en or zh.")]

@@ -16,6 +16,7 @@ import msgspec
 
 from forebay import __version__
 from forebay.app import sharing
+from forebay.app.cache_calls import CacheCalls
 from forebay.app.changing import kb_of_path
 from forebay.app.composition import Service, open_service, run_loop
 from forebay.app.figures import FiguresOfAll
@@ -117,6 +118,7 @@ async def _serve(run: _Run) -> int:
                 **handlers(writing, clock),
                 **sharing.handlers(service.answerer.admission.desk.ledger, clock),
                 **figures.handlers(),
+                **_cache_calls(service, figures).handlers(),
             }
             socket_server = WriterServer(store_folder(settings), calls)
             await socket_server.start()
@@ -134,6 +136,12 @@ async def _serve(run: _Run) -> int:
             finally:
                 await socket_server.close()
     return 0
+
+
+def _cache_calls(service: Service, figures: FiguresOfAll) -> CacheCalls:
+    answerer = service.answerer
+    reading = answerer.process.reading
+    return CacheCalls(answerer.tiers, reading.versions, figures.collect, reading.clock)
 
 
 def _workers(run: _Run, listener: socket.socket, figures: FiguresOfAll) -> WorkerSet:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from forebay.cache.carrying import CarryingSettings
+from forebay.cache.shared_settings import SharedValuesSettings
 
 Route = Literal["chat", "mcp"]
 
@@ -111,3 +112,4 @@ class CacheSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         bool,
         Meta(description="Share tiers between processes through coordination.redis_url."),
     ] = True
+    store: SharedValuesSettings = SharedValuesSettings()

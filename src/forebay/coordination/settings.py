@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -48,6 +48,26 @@ class CoordinationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
             le=1.0,
         ),
     ] = 0.0
+    version_lease_ms: Annotated[
+        float,
+        Meta(
+            description="A process uses what is shared of a knowledge base for so long after it "
+            "last spoke to Redis; a change waits so long for a process that does not answer.",
+            ge=100.0,
+            le=60_000.0,
+        ),
+    ] = 1000.0
     max_connections: Annotated[
         int, Meta(description="Calls for shared quotas under way at once.", ge=1, le=64)
     ] = 4
+    bus: Annotated[
+        Literal["auto", "memory", "redis", "nats", "kafka"],
+        Meta(
+            description="What carries change events between processes; auto: Redis where redis_url "
+            "is set, else they stay in their process."
+        ),
+    ] = "auto"
+    bus_url: Annotated[
+        str,
+        Meta(description="Where NATS (nats://host:port) or Kafka (host:port, host:port) is."),
+    ] = ""

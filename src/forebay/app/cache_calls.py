@@ -1,0 +1,163 @@
+"""What a running server does for ``forebay cache``: shows its tiers, explains, forgets."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from forebay.app.caching import Tiers
+from forebay.app.figures import Collected
+from forebay.cache.versioned import Verdict
+from forebay.kernel.caching import ServedVersions
+from forebay.kernel.clock import Clock, Deadline
+from forebay.kernel.context import Principal
+from forebay.kernel.errors import InvalidRequest
+from forebay.kernel.stages import Message, SearchRequest
+from forebay.pipeline.messages import AnswerRequest, Route
+from forebay.store.remote import Emit, Handler
+from forebay.telemetry.merging import Page, merged
+
+STATS, EXPLAIN, PURGE = "cache.stats", "cache.explain", "cache.purge"
+RENEW_S = 5.0
+_FAMILIES = ("forebay_cache", "forebay_cache_bytes", "forebay_cache_entries")
+_EVENTS = "forebay_cache_events"
+
+TierName = Literal["answer", "retrieval", "embedding"]
+_WHY: Mapping[Verdict, str] = {
+    "hit": "kept, and nothing that happened since can have altered it.",
+    "absent": "nothing is kept for this question with these rights and settings.",
+    "expired": "what was kept has lived its life.",
+    "touched": "a change of the knowledge base may have altered what was kept.",
+    "unreadable": "what was kept cannot be read by this release.",
+}
+
+
+class ExplainCall(msgspec.Struct, frozen=True):
+    """A question, and whose it would be; ``groups`` None: all rights."""
+
+    kb: str
+    query: str
+    top_k: int = 5
+    tenant: str = "default"
+    groups: tuple[str, ...] | None = None
+    route: Route = "chat"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What one tier would do."""
+
+    tier: TierName
+    verdict: Literal["hit", "miss", "off"]
+    why: str
+
+
+class PurgeCall(msgspec.Struct, frozen=True):
+    """Forget what is kept of one knowledge base; empty: of all."""
+
+    kb: str = ""
+
+
+class CacheCalls:
+    """The calls of one serving process; ``told`` hears of a purge, to tell the others."""
+
+    def __init__(
+        self,
+        tiers: Tiers,
+        serving: ServedVersions,
+        collect: Callable[[], Awaitable[Collected]],
+        clock: Clock,
+    ) -> None:
+        self._tiers = tiers
+        self._serving = serving
+        self._collect = collect
+        self._clock = clock
+        self.told: Callable[[str], Awaitable[None]] = _nobody
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """What the folder's socket offers."""
+
+        async def stats(_payload: Any, _emit: Emit) -> dict[str, dict[str, float]]:
+            return await self.statistics()
+
+        async def explain(payload: Any, _emit: Emit) -> list[Finding]:
+            return await self.explain(msgspec.convert(payload, ExplainCall))
+
+        async def purge(payload: Any, _emit: Emit) -> int:
+            return await self.purge(msgspec.convert(payload, PurgeCall))
+
+        return {STATS: stats, EXPLAIN: explain, PURGE: purge}
+
+    async def statistics(self) -> dict[str, dict[str, float]]:
+        """Tier to figure to value, over every process of the service."""
+        collected = await self._collect()
+        pages: list[Page] = [*collected.answered.values()]
+        ended = [*collected.silent.values(), collected.ended]
+        return _figures(merged(pages, ended))
+
+    async def explain(self, call: ExplainCall) -> list[Finding]:
+        """What each tier would do with a question in this process, without doing it."""
+        if not call.query.strip():
+            raise InvalidRequest("the query is empty.", param="query")
+        served = self._serving.current(call.kb)
+        if served is None:
+            served = await self._serving.renew(call.kb, Deadline.after(RENEW_S, self._clock))
+        groups = None if call.groups is None else frozenset(call.groups)
+        principal = Principal(tenant=call.tenant, groups=groups)
+        search = SearchRequest(call.kb, call.query, call.top_k)
+        asked = AnswerRequest(
+            call.kb, (Message("user", call.query),), top_k=call.top_k, route=call.route
+        )
+        findings = []
+        if self._tiers.answers is not None:
+            rule, kept = await self._tiers.answers.explain(principal, asked, served)
+            if rule is None:
+                findings.append(
+                    Finding("answer", "off", "no rule allows answers to it to be kept.")
+                )
+            else:
+                findings.append(_finding("answer", kept.verdict, f"rule {rule.name}: "))
+        if self._tiers.retriever is None:
+            findings.append(Finding("retrieval", "off", "cache.retrieval.enabled is false."))
+        else:
+            verdict = self._tiers.retriever.explain(principal, search, served).verdict
+            findings.append(_finding("retrieval", verdict))
+        if self._tiers.embedder is None:
+            findings.append(Finding("embedding", "off", "there is no embedder, or it is off."))
+        else:
+            held = self._tiers.embedder.holds(call.query)
+            findings.append(_finding("embedding", "hit" if held else "absent"))
+        return findings
+
+    async def purge(self, call: PurgeCall) -> int:
+        """Forget, here and in every process that hears of it; how many entries that was here."""
+        count = self._tiers.purge(call.kb)
+        await self.told(call.kb)
+        return count
+
+
+def _finding(tier: TierName, verdict: Verdict, before: str = "") -> Finding:
+    return Finding(tier, "hit" if verdict == "hit" else "miss", before + _WHY[verdict])
+
+
+def _figures(page: Page) -> dict[str, dict[str, float]]:
+    """The families of the tiers, by tier."""
+    found: dict[str, dict[str, float]] = {}
+    for family in page:
+        for name, labels, value in family.samples:
+            known = dict(labels)
+            if name.endswith("_created") or "tier" not in known:
+                continue
+            figures = found.setdefault(known["tier"], {})
+            if family.name == "forebay_cache":
+                figures[known["result"]] = value
+            elif family.name == _EVENTS:
+                figures[known["event"]] = value
+            elif family.name in _FAMILIES:
+                figures[family.name.removeprefix("forebay_cache_")] = value
+    return found
+
+
+async def _nobody(_kb: str) -> None:
+    """No other process is told."""
