@@ -6,6 +6,7 @@ One request is let in at a time, so whatever somebody who left still holds keeps
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
@@ -149,6 +150,17 @@ async def test_cut_after_five_tokens_they_and_the_prompt_are_paid(
     async with asyncio.timeout(FREED_S):
         await place.engine.gone.wait()
     assert await place.used(cut) == pytest.approx(place.asked_tokens() + 5, abs=0.1)
+
+
+async def test_an_engine_that_breaks_is_paid_for_what_came(place: Place) -> None:
+    place.engine.break_after = 5
+    async with asking(place, stream=True) as client:
+        answer = await client.answer()
+        ended = now()
+    assert b'"engine_error"' in answer.body
+    came = "".join(re.findall(r'"content":"(\d*)"', answer.body.decode()))
+    assert 0 < len(came) <= 5
+    assert await place.used(ended) == pytest.approx(place.asked_tokens() + len(came), abs=0.1)
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import heapq
 import random
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from forebay.app.admitting import _hedgers, pools_of
+from forebay.app.admitting import _hedgers, open_admission, pools_of
 from forebay.app.settings import Settings
+from forebay.kernel.clock import SystemClock
+from forebay.kernel.errors import ConfigError
 from forebay.policy.bulkhead import RETRIEVAL_GATE
 from forebay.policy.gate import GateSettings, PoolGate, Ticket
 
@@ -122,3 +125,11 @@ def test_hedging_is_for_pools_that_want_it_and_have_two_replicas() -> None:
     settings = msgspec.convert(config, Settings)
     gates = {rule.name: PoolGate(gate, names) for rule, names, gate in pools_of(settings)}
     assert {name.removesuffix("-long") for name in _hedgers(settings, gates)} == {"two"}
+
+
+async def test_a_pool_is_kept_for_tenants_that_exist(tmp_path: Path) -> None:
+    config = {"admission": {"pools": {"extractive": {"tenants": ["bank"]}}}}
+    settings = msgspec.convert(config, Settings)
+    with pytest.raises(ConfigError, match="kept for bank, who is none of the tenants"):
+        async with open_admission(settings, SystemClock(), tmp_path):
+            pass
