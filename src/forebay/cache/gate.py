@@ -45,6 +45,8 @@ _FRAMES = re.compile(
     r"(?: to)?(?: me| us)?(?: understand)?\s+|(?:please )?(?:tell|show|give) (?:me|us)\s+"
     r"|i(?:'d| would) like to know\s+|i want to know\s+|do you know\s+)?"
 )
+_WHAT_IS = re.compile(r"^(?:what|which)\s+(?=(?:the|a|an|my|our)\s.*\s(?:is|are|was|were)$)")
+"""Left of a question that was said inside a sentence: (tell me) what the price is."""
 _HAN_FRAMES = re.compile(
     r"请问一下|请问|麻烦问一下|麻烦|我想知道|我想问一下|我想问|想问一下|告诉我|你好|您好|谢谢|一下|请"
 )
@@ -94,7 +96,7 @@ def content(text: str) -> Content:
     text = canonical(text)
     for pattern, written in _CONTRACTIONS:
         text = pattern.sub(written, text)
-    text = _FRAMES.sub("", text)
+    text = _WHAT_IS.sub("", _FRAMES.sub("", text))
     tokens: list[str] = []
     numbers: list[str] = []
     codes: list[str] = []
