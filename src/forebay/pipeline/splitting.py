@@ -130,6 +130,7 @@ class _Note(msgspec.Struct, frozen=True):
     text: str
     usage: Usage
     invalid: int
+    cut: bool
 
 
 class SplittingAnswers:
@@ -177,6 +178,7 @@ class SplittingAnswers:
         bare = prompting.build((*rules, Message("user", words.whole)), (), request.sampling)
         window = prompting.room(request.sampling)
         most = self._parts.admission.desk.room(ctx.principal.tenant)
+        most -= self._parts.count([rule.content for rule in rules])
         if tokens <= most and tokens + bare.prompt_tokens <= window:
             return None
         task = task_of(message)
@@ -226,11 +228,7 @@ class SplittingAnswers:
             with ctx.stage("parts") as record:
                 record.attributes["parts"] = number
                 notes = await self._notes(ctx, request, plan, found, whole)
-            ctx.degrade(
-                "generation",
-                "split",
-                f"the text is longer than the engines take and was answered in {number} parts",
-            )
+            ctx.degrade("generation", "split", _told(notes, plan.note_tokens))
             async with closing(self._merged(ctx, request, plan, found, (notes, whole))) as events:
                 async for event in events:
                     yield event
@@ -280,17 +278,21 @@ class SplittingAnswers:
         writer = self._parts.cite(prompt)
         pieces: list[str] = []
         finished: Finished | None = None
-        async with closing(self._inner.written(own, ask, prompt)) as events:
-            async for event in events:
-                if isinstance(event, Finished):
-                    finished = event
-                else:
-                    pieces.append(writer.feed(event.text))
+        try:
+            async with closing(self._inner.written(own, ask, prompt)) as events:
+                async for event in events:
+                    if isinstance(event, Finished):
+                        finished = event
+                    else:
+                        pieces.append(writer.feed(event.text))
+        finally:
+            ctx.stages += own.stages
         rest, _, invalid = writer.finish()
         if finished is None:
             raise EngineError("the answer from a part of the text ended before it was complete.")
         usage = Usage(finished.prompt_tokens, finished.completion_tokens)
-        return _Note("".join((*pieces, rest)).strip(), usage, invalid)
+        text = "".join((*pieces, rest)).strip()
+        return _Note(text, usage, invalid, cut=finished.reason == "length")
 
     async def _merged(
         self,
@@ -424,6 +426,12 @@ def _own_context(ctx: RequestContext) -> RequestContext:
 
 def _under(ask: Ask, whole: Entry) -> Ask:
     return msgspec.structs.replace(ask, whole=whole)
+
+
+def _told(notes: Sequence[_Note], note_tokens: int) -> str:
+    told = f"the text is longer than the engines take and was answered in {len(notes)} parts"
+    cut = sum(note.cut for note in notes)
+    return f"{told}, {cut} of them cut at {note_tokens} tokens" if cut else told
 
 
 def _plain(text: str) -> str:

@@ -18,6 +18,7 @@ from forebay.kernel.context import RequestContext
 from forebay.kernel.errors import ContextTooLong, EngineError, InvalidRequest, RateLimited
 from forebay.kernel.stages import (
     Finished,
+    FinishReason,
     GenerationRequest,
     Message,
     Sampling,
@@ -76,6 +77,7 @@ class Reading:
         self.gate.set()
         self.active = self.most = 0
         self.fails_at: int | None = None
+        self.cut = False
 
     async def generate(
         self, ctx: RequestContext, request: GenerationRequest
@@ -96,7 +98,8 @@ class Reading:
                     said.append(f"Made in Linz [{number}].")
             for word in said or ["NONE" if request.language == "en" else "无。"]:
                 yield TextDelta(word + "\n")
-            yield Finished("stop", request.prompt_tokens, 3 * len(said) + 1, "reader")
+            reason: FinishReason = "length" if self.cut else "stop"
+            yield Finished(reason, request.prompt_tokens, 3 * len(said) + 1, "reader")
         finally:
             self.active -= 1
 
@@ -199,7 +202,9 @@ async def test_a_text_beyond_the_window_is_answered_in_parts_and_merged(
     assert end.usage.prompt_tokens == sum(one.prompt_tokens for one in service.generator.requests)
     assert end.rests is None  # nobody keeps it
     assert (end.rung, end.kb_version) == ("bm25", 3)
-    assert "parts" in [record.name for record in ctx.stages]
+    names = [record.name for record in ctx.stages]
+    assert names.count("generation") == names.count("admission") == len(parts) + 1
+    assert names.count("parts") == names.count("retrieval") == 1
     assert len(merging.passages) == len(parts) + 1
     assert service.held() == NOTHING
 
@@ -251,6 +256,16 @@ async def test_rules_and_sampling_reach_every_part_but_its_form_only_the_end() -
     assert merging.sampling == sampling
     assert all(one.sampling.stop is None for one in parts)
     assert all((one.sampling.max_tokens or 0) < 300 for one in parts)
+
+
+async def test_notes_that_were_cut_are_told_of() -> None:
+    service = Service()
+    service.generator.cut = True
+    _, end = await service.ask(f"{english(9)}\n\nHow much does each gate weigh?")
+    parts = len(service.generator.requests) - 1
+    assert re.search(
+        rf"{parts} parts, {parts} of them cut at \d+ tokens", end.degradations[0].reason
+    )
 
 
 async def test_no_more_parts_are_in_work_than_set_and_each_waits_for_its_place() -> None:
