@@ -86,9 +86,8 @@ def _arrivals(comers: Comers, evidence: Evidence, constants: QueryConstants) -> 
 
 
 def _score(comers: Comers, constants: QueryConstants) -> _Scores:
-    idf = np.frombuffer(constants.idf, "<f8")
-    terms: list[int] = np.frombuffer(constants.terms + constants.unknown, "<u4").tolist()
-    held = comers.holding(terms)
+    idf = np.array(constants.idf)
+    held = comers.holding((*constants.terms, *constants.unknown))
     news = np.zeros(len(comers.ids), np.bool_)
     known = held.places < len(idf)
     news[held.rows[~known]] = True

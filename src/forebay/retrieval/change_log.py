@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -32,11 +32,11 @@ from forebay.retrieval.lexical_search import LexicalView
 from forebay.retrieval.segments import Floats32
 from forebay.retrieval.vector_view import VectorView
 
-CHUNKS_MAX = 4096
-"""Chunks kept, living and removed each; some six megabytes when full."""
+ROWS_MAX = 8192
+"""Times a chunk came or got a vector, and removals, that are kept; some 40 MB when full."""
 VERSIONS_MAX = 16_384
-CHANGE_CHUNKS_MAX = 1024
-"""A change of more chunks is not kept: nearly every query is touched by it."""
+CHANGE_CHUNKS_MAX = 512
+"""A change of more chunks is not kept: noting it would hold up whoever searches."""
 
 S = TypeVar("S", bound=np.generic)
 _COUNTS = 256
@@ -60,6 +60,11 @@ class Column(Generic[S]):
         """What has been appended so far."""
         return self._cells[: self._length]
 
+    def drop(self, count: int) -> None:
+        """Forget the first ``count``."""
+        self._cells = self.view[count:].copy()
+        self._length = len(self._cells)
+
     def extend(self, values: npt.ArrayLike) -> None:
         """Append ``values``."""
         fresh = np.asarray(values, self._cells.dtype)
@@ -70,6 +75,32 @@ class Column(Generic[S]):
             self._cells = grown
         self._cells[self._length : end] = fresh
         self._length = end
+
+
+class Part:
+    """Which rows from ``begin`` on hold a term: of half of what is kept, forgotten at once."""
+
+    def __init__(self, begin: int) -> None:
+        self.begin = begin
+        self._postings: dict[int, array[int]] = {}
+
+    def add(self, row: int, facts: bytes) -> None:
+        """Note the terms of a chunk; rows ascend."""
+        at = (row - self.begin) * _COUNTS
+        known = self._postings
+        for term, count in zip(packed_hashes([facts]).tolist(), packed_counts(facts), strict=True):
+            found = known.get(term)
+            if found is None:
+                found = known[term] = array("I")
+            found.append(at + count)
+
+    def lists(self, terms: Sequence[int], first: int) -> list[array[int]]:
+        """Return copies of the postings of each term from row ``begin + first`` on: at any moment
+        another thread may append to them.
+        """
+        least, known = first * _COUNTS, self._postings
+        found = [known.get(term, _NOTHING) for term in terms]
+        return [each[bisect_left(each, least) :] for each in found]
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -84,7 +115,8 @@ class Comers(msgspec.Struct, frozen=True):
     """Chunks that came or got a vector after a version; one row for each time.
 
     ``living`` is False in all but a living chunk's last row. ``renewed``: it lived before, and its
-    vector is what is new. ``lengths`` are in terms.
+    vector is what is new. ``lengths`` are in terms. Row 0 is ``made[place]``, and the log's row
+    number ``first``.
     """
 
     ids: Ids
@@ -94,25 +126,29 @@ class Comers(msgspec.Struct, frozen=True):
     lengths: Floats
     chinese: Mask
     vectors: Floats32
-    keys: Sequence[frozenset[str]]
-    postings: Mapping[int, array[int]]
+    made: Sequence[Row]
+    place: int
+    parts: Sequence[Part]
     first: int
 
     def holding(self, terms: Sequence[int]) -> Held:
         """Return which of the chunks hold which of ``terms``, given by their hashes."""
-        least = self.first * _COUNTS
-        lists = [self.postings.get(term, _NOTHING) for term in terms]
-        # Copies: the log may be appended to, in another thread, at any moment.
-        lists = [found[bisect_left(found, least) :] for found in lists]
-        places = np.repeat(np.arange(len(lists)), [len(found) for found in lists])
-        packed = np.frombuffer(b"".join(lists), np.uint32).astype(np.int64)
-        rows = packed // _COUNTS - self.first
-        inside = rows < len(self.ids)
-        return Held(rows[inside], places[inside], (packed % _COUNTS)[inside])
+        rows, places, counts = [], [], []
+        for part in self.parts:
+            found = part.lists(terms, max(0, self.first - part.begin))
+            sizes = [len(each) for each in found]
+            packed = np.frombuffer(b"".join(found), np.uint32).astype(np.int64)
+            rows.append(packed // _COUNTS + (part.begin - self.first))
+            places.append(np.repeat(np.arange(len(found)), sizes))
+            counts.append(packed % _COUNTS)
+        row = np.concatenate(rows)
+        # What was appended after this view was made is none of its.
+        inside = row < len(self.ids)
+        return Held(row[inside], np.concatenate(places)[inside], np.concatenate(counts)[inside])
 
     def meets(self, row: int, demands: Sequence[Sequence[str]]) -> bool:
         """Whether a chunk, by its row, may be seen."""
-        keys = self.keys[self.first + row]
+        keys = self.made[self.place + row].keys
         return all(not keys.isdisjoint(wanted) for wanted in demands)
 
 
@@ -120,13 +156,17 @@ class LoggedChanges:
     """The log up to ``version``; immutable."""
 
     def __init__(self, log: ChangeLog, version: int, chunks: int) -> None:
+        rows = log.rows
         self.version = version
         self.chunks = chunks
         self.fingerprint = log.fingerprint
         self._versions = log.versions.view
-        self._removed = (log.removed_at.view, log.removed.view)
-        self._rows = log.rows.view()
-        self._living = log.living.view.copy()
+        self._removed_at, self._removed = log.removed_at.view, log.removed.view
+        self._at, self._ids, self._born = rows.at.view, rows.ids.view, rows.born.view
+        self._living = rows.living.view.copy()
+        self._embedded, self._vectors = rows.embedded.view, rows.vectors.view
+        self._lengths, self._chinese = rows.lengths.view, rows.chinese.view
+        self._made, self._parts, self._begin = rows.made, rows.parts, rows.begin
 
     def knows(self, since: int) -> bool:
         """Whether all that happened after ``since`` is here; only versions that were shown are."""
@@ -135,39 +175,28 @@ class LoggedChanges:
 
     def removed(self, since: int) -> frozenset[int]:
         """The chunks that left after ``since``."""
-        at, ids = self._removed
-        return frozenset(ids[at.searchsorted(since, side="right") :].tolist())
+        first = int(self._removed_at.searchsorted(since, side="right"))
+        return frozenset(self._removed[first:].tolist())
 
     def comers(self, since: int) -> Comers | None:
         """The chunks that came or got a vector after ``since``; None when there are none."""
-        rows = self._rows
-        first = int(rows.at.searchsorted(since, side="right"))
-        if first == len(rows.ids):
+        first = int(self._at.searchsorted(since, side="right"))
+        if first == len(self._ids):
             return None
+        begin = self._begin + first
         return Comers(
-            rows.ids[first:],
+            self._ids[first:],
             self._living[first:],
-            rows.embedded[first:],
-            rows.born[first:] <= since,
-            rows.lengths[first:],
-            rows.chinese[first:],
-            rows.vectors[first:],
-            rows.keys,
-            rows.postings,
+            self._embedded[first:],
+            self._born[first:] <= since,
+            self._lengths[first:],
+            self._chinese[first:],
+            self._vectors[first:],
+            self._made,
             first,
+            [p for p in self._parts if p is self._parts[-1] or begin < self._parts[-1].begin],
+            begin,
         )
-
-
-class _RowsView(msgspec.Struct, frozen=True):
-    at: Ids
-    ids: Ids
-    born: Ids
-    embedded: Mask
-    vectors: Floats32
-    lengths: Floats
-    chinese: Mask
-    keys: Sequence[frozenset[str]]
-    postings: Mapping[int, array[int]]
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -180,53 +209,67 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class _Rows:
-    """Chunks in the order of the versions in which they came or got a vector."""
+    """Chunks in the order of the versions in which they came or got a vector.
+
+    ``begin`` is the number of the first row that is kept; numbers go on for ever.
+    """
 
     def __init__(self, dimensions: int) -> None:
         self.at, self.ids, self.born = Column(np.int64), Column(np.int64), Column(np.int64)
-        self.embedded, self.vectors = Column(np.bool_), Column(np.float32, dimensions)
-        self._lengths, self._chinese = Column(np.float64), Column(np.bool_)
+        self.living, self.embedded = Column(np.bool_), Column(np.bool_)
+        self.vectors = Column(np.float32, dimensions)
+        self.lengths, self.chinese = Column(np.float64), Column(np.bool_)
         self.made: list[Row] = []
-        self._keys: list[frozenset[str]] = []
-        self._postings: dict[int, array[int]] = {}
+        self.begin = 0
+        self.parts: tuple[Part, ...] = (Part(0),)
+        self._row_of: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self.made)
 
-    def extend(
-        self, rows: Sequence[Row], versions: npt.ArrayLike, vectors: Floats32, embedded: Mask
-    ) -> None:
-        """Append rows; ``versions`` one or one for each."""
-        for number, row in enumerate(rows, len(self)):
-            hashes = packed_hashes([row.facts]).tolist()
-            for term, count in zip(hashes, packed_counts(row.facts), strict=True):
-                found = self._postings.get(term)
-                if found is None:
-                    found = self._postings[term] = array("I")
-                found.append(number * _COUNTS + count)
-        self._lengths.extend([packed_length(row.facts) for row in rows])
-        self._chinese.extend([packed_chinese(row.facts) for row in rows])
-        self.at.extend(np.broadcast_to(versions, len(rows)))
+    def known(self, chunk_id: int) -> Row | None:
+        """The last row of a chunk, dead or alive."""
+        row = self._row_of.get(chunk_id)
+        return None if row is None else self.made[row - self.begin]
+
+    def extend(self, rows: Sequence[Row], version: int, vectors: Floats32, embedded: Mask) -> None:
+        """Append rows; earlier ones of the same chunks are so no more."""
+        self.bury([row.chunk_id for row in rows])
+        for number, row in enumerate(rows, self.begin + len(self)):
+            self.parts[-1].add(number, row.facts)
+            self._row_of[row.chunk_id] = number
+        self.at.extend(np.full(len(rows), version))
         self.ids.extend([row.chunk_id for row in rows])
         self.born.extend([row.born for row in rows])
+        self.living.extend(np.ones(len(rows), np.bool_))
         self.embedded.extend(embedded)
         self.vectors.extend(vectors)
+        self.lengths.extend([packed_length(row.facts) for row in rows])
+        self.chinese.extend([packed_chinese(row.facts) for row in rows])
         self.made += rows
-        self._keys += [row.keys for row in rows]
 
-    def view(self) -> _RowsView:
-        """What has been appended so far."""
-        return _RowsView(
-            self.at.view,
-            self.ids.view,
-            self.born.view,
-            self.embedded.view,
-            self.vectors.view,
-            self._lengths.view,
-            self._chinese.view,
-            self._keys,
-            self._postings,
+    def bury(self, chunk_ids: Sequence[int]) -> None:
+        """Note that the rows of these chunks tell no longer how they are."""
+        rows = [self._row_of[i] - self.begin for i in chunk_ids if i in self._row_of]
+        self.living.view[rows] = False
+
+    def next_part(self, rows_max: int) -> int | None:
+        """Once half of ``rows_max`` is new, forget the older half; return its last version."""
+        if self.begin + len(self) - self.parts[-1].begin < rows_max // 2:
+            return None
+        count = self.parts[-1].begin - self.begin
+        last = int(self.at.view[count - 1]) if count else None
+        columns: tuple[Column[Any], ...] = (
+            *(self.at, self.ids, self.born, self.living, self.embedded),
+            *(self.vectors, self.lengths, self.chinese),
         )
+        for column in columns:
+            column.drop(count)
+        self.begin += count
+        self.made = self.made[count:]
+        self.parts = (self.parts[-1], Part(self.begin + len(self)))
+        self._row_of = {i: row for i, row in self._row_of.items() if row >= self.begin}
+        return last
 
 
 class ChangeLog:
@@ -241,24 +284,22 @@ class ChangeLog:
         feed: IndexFeed,
         kb: str,
         *,
-        chunks_max: int = CHUNKS_MAX,
+        rows_max: int = ROWS_MAX,
         versions_max: int = VERSIONS_MAX,
     ) -> None:
         self._feed = feed
         self._kb = kb
-        self._chunks_max = chunks_max
+        self._rows_max = rows_max
         self._versions_max = versions_max
         self.view: LoggedChanges | None = None
         self._begin(None, 0)
 
     def _begin(self, fingerprint: str | None, dimensions: int) -> None:
         self.fingerprint = fingerprint
-        self.versions: Column[np.int64] = Column(np.int64)
-        self.removed_at, self.removed = Column(np.int64), Column(np.int64)
-        self.living = Column(np.bool_)
-        self.rows = _Rows(dimensions)
         self._dimensions = dimensions
-        self._row_of: dict[int, int] = {}
+        self.versions = Column(np.int64)
+        self.removed_at, self.removed = Column(np.int64), Column(np.int64)
+        self.rows = _Rows(dimensions)
 
     def note(self, version: int, lexical: LexicalView, vectors: VectorView) -> None:
         """Take in what led to the state that is shown from now on."""
@@ -287,71 +328,49 @@ class ChangeLog:
         if len(changes.added) + len(changes.embedded) + len(changes.removed) > CHANGE_CHUNKS_MAX:
             return False
         came = sorted({*changes.added, *changes.embedded})
-        rows = self._rows(came, changes, lexical)
+        rows = self._rows_of(came, changes, lexical)
         if rows is None:
             return False
         stored, embedded = vectors.stored(np.array(came, np.int64))
-        gone = [self._row_of.pop(i) for i in changes.removed if i in self._row_of]
-        gone += [self._row_of[i] for i in came if i in self._row_of]
-        self.living.view[gone] = False
-        self._row_of |= {i: len(self.rows) + place for place, i in enumerate(came)}
-        if rows:
-            self.rows.extend(rows, changes.version, stored, embedded)
-            self.living.extend(np.ones(len(rows), np.bool_))
+        self.rows.bury(changes.removed)
+        self.rows.extend(rows, changes.version, stored, embedded)
         self.removed_at.extend(np.full(len(changes.removed), changes.version))
         self.removed.extend(changes.removed)
         self.versions.extend([changes.version])
         self._forget()
         return True
 
-    def _rows(
+    def _rows_of(
         self, came: Sequence[int], changes: ChangeSet, lexical: LexicalView
     ) -> list[Row] | None:
         """Return what is to be kept of chunks, mostly from memory; None: they are not all there."""
         added, recent = frozenset(changes.added), lexical.recent.added
-        known = {i: self.rows.made[self._row_of[i]] for i in came if i in self._row_of}
+        known = {i: logged for i in came if (logged := self.rows.known(i)) is not None}
         missing = [i for i in came if i not in known]
-        elsewhere = [i for i in missing if i not in recent]
         keys = {i: recent[i].keys for i in missing if i in recent}
-        keys |= {
-            row.chunk_id: frozenset(row_keys(row)) for row in self._feed.rows(self._kb, elsewhere)
-        }
+        for row in self._feed.rows(self._kb, [i for i in missing if i not in recent]):
+            keys[row.chunk_id] = frozenset(row_keys(row))
         for chunk_id, facts in zip(missing, lexical.facts(missing), strict=True):
             if facts is None or chunk_id not in keys:
                 return None
+            # What is not remembered came before all that is.
             born = changes.version if chunk_id in added else 0
             known[chunk_id] = Row(chunk_id, born, facts, keys[chunk_id])
         return [known[i] for i in came]
 
     def _forget(self) -> None:
-        """Keep the bounds: the oldest half goes, and what a later row of the same chunk repeats."""
-        within = max(len(self.rows), len(self.removed)) <= self._chunks_max
-        if within and len(self.versions) <= self._versions_max:
-            return
-        living = np.flatnonzero(self.living.view)
-        cuts = [int(self.versions.view[0])]
-        for versions, bound in (
-            (self.rows.at.view[living], self._chunks_max),
-            (self.removed_at.view, self._chunks_max),
-            (self.versions.view, self._versions_max),
+        """Keep the bounds: what happened up to a version goes, and that version stays known."""
+        cuts = [self.rows.next_part(self._rows_max)]
+        for column, bound in (
+            (self.versions, self._versions_max),
+            (self.removed_at, self._rows_max),
         ):
-            if len(versions) > bound // 2:
-                cuts.append(int(versions[-1 - bound // 2]))
-        old, cut = self.rows, max(cuts)
-        kept = living[old.at.view[living] > cut]
-        versions, removed_at, removed = (
-            self.versions.view,
-            self.removed_at.view,
-            self.removed.view,
-        )
-        self._begin(self.fingerprint, self._dimensions)
-        self.versions.extend(versions[versions >= cut])
-        self.removed_at.extend(removed_at[removed_at > cut])
-        self.removed.extend(removed[removed_at > cut])
-        rows = [old.made[place] for place in kept.tolist()]
-        if rows:
-            self.rows.extend(
-                rows, old.at.view[kept], old.vectors.view[kept], old.embedded.view[kept]
-            )
-        self.living.extend(np.ones(len(rows), np.bool_))
-        self._row_of = {row.chunk_id: place for place, row in enumerate(rows)}
+            if len(column) > bound:
+                cuts.append(int(column.view[len(column) - bound // 2 - 1]))
+        known = [cut for cut in cuts if cut is not None]
+        if not known:
+            return
+        self.versions.drop(int(self.versions.view.searchsorted(max(known))))
+        gone = int(self.removed_at.view.searchsorted(max(known), side="right"))
+        self.removed_at.drop(gone)
+        self.removed.drop(gone)

@@ -46,13 +46,13 @@ class MeaningConstants(msgspec.Struct, frozen=True, array_like=True):
 class QueryConstants(msgspec.Struct, frozen=True, array_like=True):
     """What scores a chunk for one query as it was asked; ``meaning`` None: by words alone.
 
-    ``terms`` and ``unknown`` are uint32 hashes, ``idf`` float64, all little-endian.
+    ``terms`` and ``unknown`` are hashes.
     """
 
     format: int
-    terms: bytes
-    idf: bytes
-    unknown: bytes
+    terms: tuple[int, ...]
+    idf: tuple[float, ...]
+    unknown: tuple[int, ...]
     ideal: float
     average: float
     k1: float
@@ -98,7 +98,7 @@ def evidence_of(
     constants = QueryConstants(
         _FORMAT,
         _hashes(query.terms),
-        np.array(query.idf, "<f8").tobytes(),
+        query.idf,
         _hashes(query.unknown[:_UNKNOWN_MAX]),
         query.ideal,
         asked.lexical.average,
@@ -153,5 +153,5 @@ def constants_of(found: Evidence) -> QueryConstants | None:
     return constants if constants.format == _FORMAT else None
 
 
-def _hashes(terms: Sequence[str]) -> bytes:
-    return np.array([term_hash(term) for term in terms], "<u4").tobytes()
+def _hashes(terms: Sequence[str]) -> tuple[int, ...]:
+    return tuple([term_hash(term) for term in terms])
