@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from forebay.kernel.clock import VirtualClock
 from forebay.policy.pace import Pace, PaceSettings, Takes
 
 
@@ -77,3 +78,52 @@ def test_a_slower_retrieval_is_let_in_more_often() -> None:
         pace.took(0.2)
     run(pace, engines, per_s=200, seconds=5, since=at)
     assert 39 <= pace.most <= 41
+
+
+class Loop:
+    """Places that are always wanted: each answer is retrieved for, written, and followed at once.
+
+    Retrievals take ``search_s`` however many there are, as those of a remote index do.
+    """
+
+    def __init__(self, places: int, search_s: float, write_s: float, *, paced: bool) -> None:
+        self.clock = VirtualClock()
+        self.search_s, self.write_s, self.paced = search_s, write_s, paced
+        self.pace = Pace(PaceSettings(), lambda: Takes(self.ended, 0))
+        self.pace.took(search_s)
+        self.unfed = places
+        self.at_work = self.most = self.ended = 0
+        self.fed_at = 0.0
+        self.go_on()
+
+    def go_on(self) -> None:
+        self.pace.look(self.unfed, self.clock.now())
+        while self.at_work < self.unfed and (not self.paced or self.at_work < self.pace.most):
+            self.at_work += 1
+            self.clock.call_at(self.clock.now() + self.search_s, self.found)
+        self.most = max(self.most, self.at_work)
+
+    def found(self) -> None:
+        self.at_work -= 1
+        self.unfed -= 1
+        self.pace.took(self.search_s)
+        self.clock.call_at(self.clock.now() + self.write_s, self.written)
+        if not self.unfed and not self.fed_at:
+            self.fed_at = self.clock.now()
+        self.go_on()
+
+    def written(self) -> None:
+        self.ended += 1
+        self.unfed += 1
+        self.go_on()
+
+
+def test_engines_are_fed_as_if_nothing_were_bounded_by_fewer_retrievals_at_once() -> None:
+    for places, search_s, write_s in ((64, 0.05, 1.0), (256, 0.02, 2.0), (16, 0.2, 0.5)):
+        paced = Loop(places, search_s, write_s, paced=True)
+        free = Loop(places, search_s, write_s, paced=False)
+        for loop in (paced, free):
+            loop.clock.run_until(60.0)
+        assert paced.fed_at <= 0.2 + 2 * search_s
+        assert paced.ended >= 0.95 * free.ended
+        assert paced.most <= max(4, places * search_s / 0.2 + 1) <= free.most + 1
