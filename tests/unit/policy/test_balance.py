@@ -28,6 +28,19 @@ def test_least_work_first_and_equals_take_turns() -> None:
         choose([])
 
 
+def test_memory_that_others_fill_counts_as_work() -> None:
+    loads = replicas(30, 30, 30)
+    for load, use in zip(loads, (0.6, 0.1, 0.5), strict=True):
+        load.kv_use = use
+    assert choose(loads).name == "r1"
+    loads[1].took(100)
+    assert choose(loads).name == "r2"
+    loads[0].kv_use = None
+    assert choose(loads).name == "r0"
+    loads[0].kv_use = 1.0
+    assert loads[0].work() == pytest.approx(310)
+
+
 def test_sessions_stay_and_spread_and_give_way_to_load() -> None:
     loads = replicas(10, 10, 10)
     homes = {f"s{n}": choose(loads, session=f"s{n}").name for n in range(600)}

@@ -1,6 +1,7 @@
 """The choice of a replica: least outstanding work, sessions where their prefix is, if not busy.
 
-Work is cost in flight over the replica's weight. A session goes to the replica that rendezvous
+Work is cost in flight over the replica's weight and the share of its KV memory that is free: other
+gateways' requests show there and nowhere else. A session goes to the replica that rendezvous
 hashing (Thaler, Ravishankar 1998) gives it, so its prefix is cached there and few sessions move
 when replicas come and go; unless that one has more than ``bound`` times the mean work (consistent
 hashing with bounded loads, Mirrokni 2018).
@@ -14,6 +15,8 @@ from collections.abc import Sequence
 
 KV_FULL = 0.9
 """Share of KV memory in use from which an engine gets nothing new: what it holds still grows."""
+
+LEAST_FREE = 1.0 - KV_FULL
 
 
 class ReplicaLoad:
@@ -43,7 +46,8 @@ class ReplicaLoad:
 
     def work(self) -> float:
         """Comparable between replicas of one pool."""
-        return (self.cost + 1.0) / self.weight
+        free = 1.0 if self.kv_use is None else max(LEAST_FREE, 1.0 - self.kv_use)
+        return (self.cost + 1.0) / (self.weight * free)
 
 
 def choose(
