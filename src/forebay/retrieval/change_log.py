@@ -6,6 +6,7 @@ need no lock. Bounded in chunks and in versions; whoever asks for more is told t
 
 from __future__ import annotations
 
+import logging
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -31,6 +32,8 @@ from forebay.retrieval.keys import row_keys
 from forebay.retrieval.lexical_search import LexicalView
 from forebay.retrieval.segments import Floats32
 from forebay.retrieval.vector_view import VectorView
+
+log = logging.getLogger(__name__)
 
 ROWS_MAX = 8192
 """Times a chunk came or got a vector, and removals, that are kept; some 40 MB when full."""
@@ -317,8 +320,11 @@ class ChangeLog:
                     self.view = LoggedChanges(self, version, lexical.chunks)
                     return
             # Pruned changes, damaged files: whoever serves meets and tells them, too.
-            except ForebayError:
-                pass
+            except ForebayError as error:
+                log.info("%s: changes are remembered from now on (%s)", self._kb, error.code)
+            # A log that is wrong costs cached results; it must not keep a change from being shown.
+            except Exception:
+                log.exception("%s: changes could not be remembered", self._kb)
         self._begin(vectors.fingerprint, vectors.dimensions)
         self.versions.extend([version])
         self.view = LoggedChanges(self, version, lexical.chunks)

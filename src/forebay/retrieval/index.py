@@ -173,8 +173,9 @@ class KbIndex:
             else:
                 self._lexical.reload(self._feed, self._kb)
             self._refresh_vectors()
-            self._show()
+            # First the log, so that of every version that is seen it is known what comes after.
             self._log.note(self._lexical.version, self._lexical.view, self._vectors.view)
+            self._show()
             return self._snapshot.version
 
     def _apply(self) -> None:

@@ -306,6 +306,18 @@ def test_what_is_not_known_is_not_told(library: Library, why: str) -> None:
     assert library.bounds.changes("kb", found.kb_version, found.evidence) is not None
 
 
+def test_a_log_that_breaks_keeps_no_change_from_being_shown(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, evidence = library.evidence()
+    with monkeypatch.context() as broken:
+        broken.setattr(ChangeLog, "_append", lambda *_: 1 // 0)
+        [new] = library.add("parcel returned within some days of delivery")
+        assert library.index.refresh() == library.record.version
+    assert library.ask().hits[0].chunk.chunk_id == new
+    assert library.bounds.changes("kb", at, evidence) is None
+
+
 def test_a_version_that_was_never_shown_is_not_known(library: Library) -> None:
     at, evidence = library.evidence()
     library.add("one")
