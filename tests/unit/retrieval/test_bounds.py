@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event, Thread
 
 import msgspec
 import numpy as np
@@ -354,3 +355,27 @@ def test_the_log_keeps_its_bounds_and_what_it_still_knows_is_right(library: Libr
             came[new] = library.record.version
         library.index.refresh()
     assert min(known[10:]) >= 4
+
+
+def test_what_is_told_is_whole_while_changes_go_on(library: Library) -> None:
+    at, evidence = library.evidence()
+    done = Event()
+
+    def change() -> None:
+        try:
+            for _ in range(150):
+                library.add("parcel returned within some days of delivery", embed=False)
+                library.index.refresh()
+        finally:
+            done.set()
+
+    thread = Thread(target=change)
+    thread.start()
+    told = 0
+    while not done.is_set() or told < 2:
+        found = library.bounds.changes("kb", at, evidence)
+        assert found is not None
+        # One chunk a version, each of which enters the words' list.
+        assert found.moved == len(found.arrivals) == found.version - at
+        told += 1
+    thread.join()
