@@ -281,6 +281,16 @@ def test_a_change_that_goes_to_the_files_at_once_is_known_too(library: Library) 
     assert new in [a.chunk_id for a in found.arrivals]
 
 
+def test_a_build_from_nothing_loses_nothing(library: Library) -> None:
+    at, evidence = library.evidence()
+    [new] = library.add("parcel returned within some days")
+    vars(library.index)["_damage"].set()
+    library.record.remove(4)
+    found = library.since(at, evidence)
+    assert [a.chunk_id for a in found.arrivals] == [new] and found.removed == {4}
+    assert found == library.since(at, evidence)
+
+
 @pytest.mark.parametrize("why", ["too much", "another embedder", "pruned", "restart", "foreign"])
 def test_what_is_not_known_is_not_told(library: Library, why: str) -> None:
     at, evidence = library.evidence()
