@@ -28,6 +28,7 @@ from forebay.cache.keys import (
     settings_digest,
 )
 from forebay.cache.memory import MemorySettings, MemoryTier
+from forebay.cache.near import NearQuestions
 from forebay.cache.retrieval import CachedRetriever, KeptHits, RetrievalTierParts
 from forebay.cache.rules import AnswerRules
 from forebay.cache.settings import AnswerRule, CacheSettings
@@ -43,15 +44,19 @@ from forebay.pipeline.answer_cache import (
     AnswerCacheParts,
     CachedAnswering,
     Charge,
-    StoredAnswer,
 )
-from forebay.pipeline.messages import Answering, AnswerRequest
+from forebay.pipeline.messages import Answering, AnswerRequest, StoredAnswer
+from forebay.pipeline.near_answers import NearAnswers, NearParts
 from forebay.retrieval.bounds import LoggedBounds
 
 V = TypeVar("V")
 SEARCH_PATIENCE_S = 1.0
 ANSWER_PATIENCE_S = 10.0
 """How long a process waits for what another has begun: about as long as that takes."""
+TUNED_COSINES = {"multilingual-e5-small": 0.8}
+"""From which cosine on a question is proposed as the same: with the gate of words behind it, one of
+two million pairs of different questions passes (benchmarks/caching/near.json)."""
+UNKNOWN_COSINE = 0.95
 MARKS_KEPT = 4096
 
 
@@ -99,6 +104,10 @@ class Scheme:
         )
         return digest(key)
 
+    def scope(self, principal: Principal, request: AnswerRequest, rule: AnswerRule) -> bytes:
+        """The key of everything but the question."""
+        return self.answer(principal, msgspec.structs.replace(request, messages=()), rule)
+
 
 class Tiers(msgspec.Struct):
     """The tiers of one process; ``answers`` is set when there is an answering life to wrap."""
@@ -108,6 +117,7 @@ class Tiers(msgspec.Struct):
     embedder: CachedEmbedder | None = None
     retriever: CachedRetriever | None = None
     answers: CachedAnswering | None = None
+    near: NearQuestions | None = None
     rules: AnswerRules = AnswerRules(CacheSettings().answers)
 
     def reload(self, settings: CacheSettings) -> None:
@@ -119,6 +129,9 @@ class Tiers(msgspec.Struct):
 
         Keys do not tell whose they are, so of one kb what is versioned is judged entry by entry.
         """
+        if self.near is not None:
+            # Only ways to answers; those that are kept are found again as they are asked.
+            self.near.clear()
         return sum(self._purged(name, tier, kb) for name, tier in self.memory.items())
 
     def _purged(self, name: str, tier: MemoryTier[bytes], kb: str) -> int:
@@ -143,6 +156,8 @@ class Tiers(msgspec.Struct):
         ):
             if part is not None:
                 found[name].update(part.statistics())
+        if self.near is not None:
+            found["answer"].update(self.near.statistics())
         return found
 
 
@@ -158,6 +173,7 @@ class TierOpener:
         self._holder = secrets.token_hex(8)
         self._bounds = LoggedBounds(reading.indexes.get)
         self._identity = ""
+        self._near: NearAnswers | None = None
         self.tiers = Tiers({}, {})
         self.tiers.reload(self._settings)
 
@@ -192,12 +208,35 @@ class TierOpener:
         self.tiers.retriever = CachedRetriever(inner, parts, settings)
         return self.tiers.retriever
 
+    def near(self, template: str) -> NearAnswers | None:
+        """Answers to questions that say the same; None: switched off, or there are no vectors."""
+        settings, embedder = self._settings.answers.near, self.tiers.embedder
+        if not settings.enabled or embedder is None:
+            return None
+        tuned = TUNED_COSINES.get(embedder.spec.name, UNKNOWN_COSINE)
+        self.tiers.near = NearQuestions(settings)
+        parts = NearParts(
+            questions=self.tiers.near,
+            tier=self._answers(),
+            serving=self._reading.versions,
+            rules=lambda: self.tiers.rules,
+            scope_of=self._scheme(template).scope,
+            embedder=embedder,
+            min_cosine=settings.min_cosine or tuned,
+        )
+        self._near = NearAnswers(parts)
+        return self._near
+
+    def _answers(self) -> VersionedTier[StoredAnswer]:
+        if "answer" not in self.tiers.versioned:
+            codec = StructCodec(KIND_ANSWER, Entry[StoredAnswer])
+            self._tier("answer", self._settings.answers.max_bytes, codec)
+        return self.tiers.versioned["answer"]
+
     def answering(self, inner: Answering, template: str, charge: Charge) -> Answering:
         """The answering life, with answers that rules allow to be kept."""
-        codec = StructCodec(KIND_ANSWER, Entry[StoredAnswer])
-        tier = self._tier("answer", self._settings.answers.max_bytes, codec)
         parts = AnswerCacheParts(
-            tier=tier,
+            tier=self._answers(),
             serving=self._reading.versions,
             rules=lambda: self.tiers.rules,
             key_of=self._scheme(template).answer,
@@ -205,6 +244,7 @@ class TierOpener:
             unsupported=unsupported_share,
             clock=self._wall,
             claims=self._claims(ANSWER_PATIENCE_S),
+            near=self._near,
         )
         self.tiers.answers = CachedAnswering(inner, parts)
         return self.tiers.answers

@@ -16,11 +16,11 @@ import uvloop
 from forebay import __version__
 from forebay.app.admitting import open_admission
 from forebay.app.bearer_keys import generation_keys
-from forebay.app.caching import TierOpener, Tiers
+from forebay.app.caching import TierOpener, Tiers, open_tiers
 from forebay.app.latency import wake_promptly
 from forebay.app.overriding import Overriding
 from forebay.app.remote import RemoteWriting
-from forebay.app.runtime import Process, open_process, store_folder
+from forebay.app.runtime import Process, Reading, open_process, store_folder
 from forebay.app.settings import Settings, environment
 from forebay.app.sharing import authority_of, open_sharing, shortcomings
 from forebay.app.warming import Warmer, open_warming
@@ -37,7 +37,6 @@ from forebay.generation.pools import Pool
 from forebay.generation.settings import EngineSettings
 from forebay.generation.tokenizing import open_tokens
 from forebay.ingest import EstimatedTokenCounter, TextSplitter
-from forebay.kernel.clock import Clock
 from forebay.kernel.context import RequestContext
 from forebay.kernel.stages import GenerationRequest, Retriever, TokenCounter
 from forebay.pipeline.answer import AnswerParts, AnswerPipeline, claimant
@@ -150,16 +149,8 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
         admission, quotas = await stack.enter_async_context(
             open_admission(settings, reading.clock, store_folder(settings), shared)
         )
-        opener = TierOpener(reading, None)
-        await opener.read()
-        stack.push_async_callback(opener.close)
-        hybrid = HybridRetriever(
-            reading.indexes.get,
-            opener.embedder(reading.embedder),
-            settings.retrieval,
-            reading.threads.executor,
-        )
-        retriever = _bounded(hybrid, reading.clock, settings.admission, admission)
+        opener = await stack.enter_async_context(open_tiers(reading, share=share))
+        retriever = _bounded(_hybrid(reading, opener), settings.admission, admission)
         prompting = PromptBuilder(_within_pools(settings), counter, secrets.token_hex(8))
         parts = AnswerParts(
             retriever=opener.retriever(retriever, prompting.version),
@@ -170,6 +161,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             count=partial(_count, counter),
             tokens=tokens,
             serving=reading.versions,
+            near=opener.near(prompting.version),
         )
         warmer = None
         if share and process.writing is not None:
@@ -205,12 +197,21 @@ async def _charge_question(
     return tokens
 
 
+def _hybrid(reading: Reading, opener: TierOpener) -> HybridRetriever:
+    return HybridRetriever(
+        reading.indexes.get,
+        opener.embedder(reading.embedder),
+        reading.settings.retrieval,
+        reading.threads.executor,
+    )
+
+
 def _bounded(
-    retriever: Retriever, clock: Clock, settings: AdmissionSettings, admission: Admission
+    retriever: Retriever, settings: AdmissionSettings, admission: Admission
 ) -> BoundedRetriever:
     """Answers are fed at generation's pace, unless everybody goes in at once."""
     pace = Pace(settings.pace, admission.desk.takes) if settings.enabled else None
-    return BoundedRetriever(retriever, clock, settings.retrieval, pace)
+    return BoundedRetriever(retriever, admission.desk.clock, settings.retrieval, pace)
 
 
 def _within_pools(settings: Settings) -> ContextSettings:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from forebay.cache.carrying import CarryingSettings
+from forebay.cache.near import NearSettings
 from forebay.cache.shared_settings import SharedValuesSettings
 
 Route = Literal["chat", "mcp"]
@@ -71,6 +72,10 @@ class AnswerRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         float,
         Meta(description="Only answers that took so long to make (F0.13).", ge=0.0),
     ] = 0.0
+    near: Annotated[
+        bool,
+        Meta(description="Answer from these also what says the same (cache.answers.near)."),
+    ] = False
     life_s: Annotated[
         float,
         Meta(
@@ -100,6 +105,7 @@ class AnswerTierSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
             le=1.0,
         ),
     ] = 0.05
+    near: NearSettings = NearSettings()
 
 
 class CacheSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

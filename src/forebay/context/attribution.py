@@ -84,7 +84,8 @@ def _statements(text: str, passages: Sequence[Hit]) -> Iterator[_Statement]:
     held = [pieces(f"{hit.chunk.context} {hit.chunk.text}") for hit in passages]
     for sentence in _SENTENCE.findall(_FENCED.sub("\n", text[:MAX_TEXT_CHARACTERS])):
         said = pieces(_MARKER.sub(" ", sentence))
-        if not said or not held:
+        # What ends in a colon announces a statement and is none.
+        if not said or not held or sentence.rstrip().endswith((":", "：")):
             continue
         shares = [len(said & words) / len(said) for words in held]
         best = shares.index(max(shares))

@@ -145,6 +145,7 @@ def answer_request(kb: str, body: ChatRequest) -> AnswerRequest:
         top_k=(options.top_k if options else None) or _DEFAULT_TOP_K,
         filter=(options.filter if options else None) or {},
         extras=body.unused(),
+        near=options.near if options else None,
         reserved_tokens=max(body.max_completion_tokens or 0, body.max_tokens or 0) or None,
     )
 

@@ -60,8 +60,9 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Changes(msgspec.Struct, frozen=True):
     """What happened to a knowledge base since a version, as one query sees it.
 
-    ``chunks`` live now; ``moved`` came or went. ``removed``: chunks that live no more, ``altered``: chunks whose vector is another;
-    ``arrivals`` in id order, those alone that would enter a list of the evidence.
+    ``chunks`` live now; ``moved`` came or went. ``removed``: chunks that live no more,
+    ``altered``: chunks whose vector is another; ``arrivals`` in id order, those alone that would
+    enter a list of the evidence.
     """
 
     version: int

@@ -36,6 +36,7 @@ from forebay.pipeline.messages import (
     AnswerRequest,
     Citation,
     Rests,
+    StoredAnswer,
     Usage,
 )
 from forebay.policy.admission import Admission, Ask, Claimant, Permit
@@ -82,6 +83,14 @@ class EngineTokens(Protocol):
         ...
 
 
+class Near(Protocol):
+    """Knows answers to questions that say the same in other words."""
+
+    async def find(self, ctx: RequestContext, request: AnswerRequest) -> StoredAnswer | None:
+        """A kept answer that will do; None: this question is to be answered."""
+        ...
+
+
 class AnswerParts(msgspec.Struct, frozen=True):
     """The stages of an answer, already wrapped in their policies.
 
@@ -97,6 +106,7 @@ class AnswerParts(msgspec.Struct, frozen=True):
     count: Callable[[Sequence[str]], int]
     tokens: EngineTokens | None = None
     serving: ServedVersions | None = None
+    near: Near | None = None
 
 
 class AnswerPipeline:
@@ -141,6 +151,12 @@ class AnswerPipeline:
             kb=request.kb, query=question, top_k=request.top_k, filter=request.filter
         )
         async with self._admitted(ctx, request) as permit:
+            near = self._parts.near
+            kept = None if near is None else await near.find(ctx, request)
+            if kept is not None:
+                for told in self._instead(ctx, question, kept, permit):
+                    yield told
+                return
             found = await self._retrieve(ctx, wanted)
             with ctx.stage("prompt") as record:
                 prompt = await self._counted(ctx, await self._prompt(request, found), record)
@@ -168,6 +184,17 @@ class AnswerPipeline:
             degradations=tuple(ctx.degradations),
             rests=Rests(prompt.passages, found),
         )
+
+    def _instead(
+        self, ctx: RequestContext, question: str, kept: StoredAnswer, permit: Permit
+    ) -> tuple[AnswerDelta, AnswerEnd]:
+        """An answer to another question that says the same; it costs what this question weighs."""
+        used = self._parts.count([question])
+        permit.produced(used, 0, whole=False)
+        ctx.cache["answer"] = "near"
+        ctx.rung, ctx.kb_version = kept.end.rung, kept.end.kb_version
+        end = msgspec.structs.replace(kept.end, usage=Usage(used, 0))
+        return AnswerDelta(kept.text), end
 
     @asynccontextmanager
     async def _admitted(self, ctx: RequestContext, request: AnswerRequest) -> AsyncIterator[Permit]:

@@ -31,23 +31,17 @@ from forebay.pipeline.messages import (
     Answering,
     AnswerRequest,
     Rests,
+    StoredAnswer,
     Usage,
 )
+from forebay.pipeline.near_answers import NearAnswers
 
 TIER = "answer"
+NEAR = "near"
 MAX_CHARACTERS = 16_384
 """Nobody says more than that twice, and to spell it canonically takes its time."""
 KeyOf = Callable[[Principal, AnswerRequest, AnswerRule], bytes]
 Charge = Callable[[RequestContext, str], Awaitable[int]]
-
-
-class StoredAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """An answer as it was given; ``rule`` allowed it, ``documents`` are those it rests on."""
-
-    text: str
-    end: AnswerEnd
-    rule: str
-    documents: tuple[str, ...]
 
 
 class AnswerCacheParts(msgspec.Struct, frozen=True):
@@ -66,11 +60,13 @@ class AnswerCacheParts(msgspec.Struct, frozen=True):
     unsupported: Callable[[str, Sequence[Hit]], float]
     clock: Clock
     claims: Claims | None = None
+    near: NearAnswers | None = None
 
 
 class _Question(msgspec.Struct, frozen=True):
     """One request that a rule allows to be answered from here."""
 
+    principal: Principal
     request: AnswerRequest
     text: str
     rule: AnswerRule
@@ -115,7 +111,8 @@ class CachedAnswering:
 
     def statistics(self) -> dict[str, int]:
         """Answers under way, made, joined and kept."""
-        return {**self._streams.statistics(), "kept": self.kept}
+        refused = {f"refused_{why}": count for why, count in self.refusals.items()}
+        return {**self._streams.statistics(), "kept": self.kept, **refused}
 
     async def explain(
         self, principal: Principal, request: AnswerRequest, served: Served
@@ -147,7 +144,7 @@ class CachedAnswering:
         if served is None:
             served = await self._parts.serving.renew(request.kb, ctx.deadline)
         key = self._parts.key_of(ctx.principal, request, rule)
-        question = _Question(request, text, rule, key, served)
+        question = _Question(ctx.principal, request, text, rule, key, served)
         entry = self._parts.tier.held(key, served).entry
         if entry is None:
             source = self._together(ctx, question)
@@ -182,7 +179,8 @@ class CachedAnswering:
                 async with closing(stream.events(ctx.deadline, leads=leads)) as events:
                     async for event in events:
                         if leads and not making.fetched:
-                            ctx.cache[TIER] = "miss"
+                            if ctx.cache[TIER] != NEAR:
+                                ctx.cache[TIER] = "miss"
                             yield event
                             continue
                         ctx.cache[TIER] = "hit"
@@ -209,7 +207,7 @@ class CachedAnswering:
             async for event in events:
                 if isinstance(event, AnswerDelta):
                     pieces.append(event.text)
-                else:
+                elif ctx.cache[TIER] != NEAR:
                     took_s = ctx.clock.now() - began_at
                     await self._judge(question, "".join(pieces), event, took_s)
                 yield event
@@ -265,6 +263,10 @@ class CachedAnswering:
         )
         self._parts.tier.keep(question.key, entry)
         self.kept += 1
+        if self._parts.near is not None:
+            await self._parts.near.learn(
+                question.principal, question.request, question.rule, question.key
+            )
         if question.served.leased:
             await self._parts.tier.share(question.key, entry)
 

@@ -36,6 +36,7 @@ class AnswerRequest(msgspec.Struct, frozen=True):
     filter: Mapping[str, str | tuple[str, ...]] = {}
     route: Route = "chat"
     extras: bytes = b""
+    near: float | None = None
     reserved_tokens: int | None = None
 
 
@@ -95,6 +96,15 @@ class AnswerEnd(msgspec.Struct, frozen=True):
     invalid_citations: int = 0
     degradations: tuple[Degradation, ...] = ()
     rests: Rests | None = None
+
+
+class StoredAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """An answer as it was given; ``rule`` allowed it to be kept, it rests on ``documents``."""
+
+    text: str
+    end: AnswerEnd
+    rule: str
+    documents: tuple[str, ...]
 
 
 class Answering(Protocol):

@@ -198,7 +198,7 @@ class HybridRetriever:
             async with asyncio.timeout(self._settings.vector_timeout_ms / 1000.0) as limit:
                 with ctx.stage("embedding"):
                     found = await embedder.embed([search.request.query], kind="query")
-                if found.cached is not None:
+                if found.cached is not None and ctx.cache["embedding"] == "off":
                     ctx.cache["embedding"] = "hit" if found.cached else "miss"
                 query = decode(found.data, 1, found.dimensions)
 

@@ -18,6 +18,7 @@ _EVENTS = {
     "kept": "kept",
 }
 """What a tier counts, by its name there: what becomes of entries beside hits and misses."""
+_REFUSED = "refused_"
 
 
 class CacheCollector(Collector):
@@ -39,4 +40,8 @@ class CacheCollector(Collector):
             for figure, event in _EVENTS.items():
                 if figure in figures:
                     events.add_metric([tier, event], figures[figure])
+            for figure, count in figures.items():
+                # Why answers were not kept: named in code, so there are only as many as it knows.
+                if figure.startswith(_REFUSED):
+                    events.add_metric([tier, figure], count)
         return (size, entries, events)

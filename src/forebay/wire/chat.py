@@ -46,6 +46,8 @@ class ForebayOptions(msgspec.Struct, frozen=True):
 
     top_k: TopK | None = None
     filter: Filter | None = None
+    near: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    """Least cosine of a question whose kept answer will do; it can only ask for more. 1: none."""
 
 
 _UNUSED = (

@@ -21,13 +21,14 @@ from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.documents import Hit
 from forebay.kernel.errors import DeadlineExceeded, EngineError, RateLimited
 from forebay.kernel.stages import Message, Sampling, SearchRequest, SearchResult
-from forebay.pipeline.answer_cache import AnswerCacheParts, CachedAnswering, StoredAnswer
+from forebay.pipeline.answer_cache import AnswerCacheParts, CachedAnswering
 from forebay.pipeline.messages import (
     AnswerDelta,
     AnswerEnd,
     AnswerRequest,
     Citation,
     Rests,
+    StoredAnswer,
     Usage,
 )
 from tests.unit.cache.tier_parts import EVIDENCE, World, context_of, hit

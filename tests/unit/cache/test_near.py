@@ -1,0 +1,72 @@
+"""Questions that say the same: proposed by their vectors, decided by their words."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from forebay.cache.near import NearQuestions, NearSettings
+
+SCOPE = b"s"
+
+
+def vector(*values: float) -> np.ndarray:
+    row = np.array(values, np.float32)
+    unit: np.ndarray = row / np.linalg.norm(row)
+    return unit
+
+
+def questions(**settings: int) -> NearQuestions:
+    return NearQuestions(NearSettings(enabled=True, **settings))
+
+
+def test_what_says_the_same_is_found() -> None:
+    held = questions()
+    held.add(SCOPE, b"1", "What is the notice period?", vector(1, 0))
+    assert held.find(SCOPE, "notice period?", vector(1, 0.1), 0.9) == [b"1"]
+
+
+def test_vectors_only_propose() -> None:
+    held = questions()
+    held.add(SCOPE, b"1", "可以退吗", vector(1, 0))
+    held.add(SCOPE, b"2", "policy of 2023", vector(1, 0))
+    assert held.find(SCOPE, "不可以退吗", vector(1, 0), 0.9) == []
+    assert held.find(SCOPE, "policy of 2024", vector(1, 0), 0.9) == []
+    assert held.statistics()["refused"] == 4
+
+
+def test_too_far_is_not_proposed() -> None:
+    held = questions()
+    held.add(SCOPE, b"1", "notice period", vector(1, 0))
+    assert held.find(SCOPE, "notice period", vector(0, 1), 0.5) == []
+    assert held.statistics()["proposed"] == 0
+
+
+def test_scopes_know_nothing_of_each_other() -> None:
+    held = questions()
+    held.add(b"tenant a", b"1", "notice period", vector(1, 0))
+    assert held.find(b"tenant b", "notice period", vector(1, 0), 0.5) == []
+
+
+def test_the_nearest_comes_first() -> None:
+    held = questions()
+    held.add(SCOPE, b"far", "the notice period", vector(1, 0.6))
+    held.add(SCOPE, b"near", "notice period", vector(1, 0.1))
+    assert held.find(SCOPE, "notice period?", vector(1, 0), 0.5) == [b"near", b"far"]
+
+
+def test_the_same_key_is_held_once() -> None:
+    held = questions()
+    for _ in range(3):
+        held.add(SCOPE, b"1", "notice period", vector(1, 0))
+    assert held.statistics()["questions"] == 1
+
+
+def test_what_is_held_is_bounded() -> None:
+    held = questions(max_questions=100)
+    for scope in range(10):
+        for number in range(30):
+            held.add(b"%d" % scope, b"%d.%d" % (scope, number), f"question {number}", vector(1, 0))
+    assert held.statistics()["questions"] <= 100
+    assert held.find(b"0", "question 1", vector(1, 0), 0.5) == []
+    held.clear()
+    assert held.statistics()["questions"] == 0
