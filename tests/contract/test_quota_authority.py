@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from forebay.app.sharing import SocketAuthority, handlers
 from forebay.coordination.redis_quota import RedisAuthority
 from forebay.coordination.settings import CoordinationSettings
 from forebay.kernel.clock import SystemClock
-from forebay.kernel.errors import ConfigError, Unavailable
+from forebay.kernel.errors import AllInUse, ConfigError, Unavailable
 from forebay.kernel.quotas import QuotaAuthority, QuotaCall, SharedBucket
 from forebay.policy.quota import (
     Claim,
@@ -99,24 +100,57 @@ class TestRedis(Bucket300):
         name = new_name()
         bucket = SharedBucket("tenant", name, 1e-6, 100.0, 10.0)
         await authority.exchange(QuotaCall((bucket,)))
-        await authority._redis.script_flush()
+        async with authority.connections.use() as redis:
+            await redis.script_flush()
         assert near((await authority.exchange(QuotaCall((bucket,)))).levels[0], 80)
 
     async def test_keys_share_one_slot_and_end_when_their_bucket_is_full(
         self, authority: RedisAuthority
     ) -> None:
         name = new_name()
-        redis = authority._redis
-        await redis.flushdb()
-        bucket = SharedBucket("tenant", name, 10.0, 100.0, 50.0)
-        await authority.exchange(QuotaCall((bucket,), process="p"))
-        keys = await redis.keys("*")
-        assert len(keys) == 2
-        assert all(str(key).startswith("{forebay:quota}:") for key in keys)
-        assert 5_000 < await redis.pttl(f"{{forebay:quota}}:tenant:{name}") <= 6_000
-        back = SharedBucket("tenant", name, 10.0, 100.0, -60.0)
-        await authority.exchange(QuotaCall((back,)))
-        assert await redis.keys("*tenant*") == []
+        async with authority.connections.use() as redis:
+            await redis.flushdb()
+            bucket = SharedBucket("tenant", name, 10.0, 100.0, 50.0)
+            await authority.exchange(QuotaCall((bucket,), process="p"))
+            keys = await redis.keys("*")
+            assert len(keys) == 2
+            assert all(str(key).startswith("{forebay:quota}:") for key in keys)
+            assert 5_000 < await redis.pttl(f"{{forebay:quota}}:tenant:{name}") <= 6_000
+            back = SharedBucket("tenant", name, 10.0, 100.0, -60.0)
+            await authority.exchange(QuotaCall((back,)))
+            assert await redis.keys("*tenant*") == []
+
+    async def test_connections_that_are_all_in_use_are_no_outage(
+        self, valkey: ValkeyServer
+    ) -> None:
+        settings = CoordinationSettings(
+            redis_url=valkey.connection_url, max_connections=1, timeout_ms=40.0
+        )
+        authority, clock = RedisAuthority(settings), SystemClock()
+        name = new_name()
+        claim = Claim("tenant", name, Limit(1e-6, 100.0))
+        shared = SharedQuotas(
+            LeasedLedger(60.0), authority, clock, SharingSettings(0.04, max_calls=1), name
+        )
+        await shared.start()
+        async with asyncio.TaskGroup() as group, AsyncExitStack() as held:
+            running = group.create_task(shared.run())
+            for _ in range(2):
+                _ = await held.enter_async_context(authority.connections.use())
+            with pytest.raises(AllInUse):
+                await authority.exchange(QuotaCall())
+            got = [await shared.obtain([claim], 5) for _ in range(4)]
+            assert all(isinstance(one, Reservation) for one in got)
+            assert not shared.alone, "who waits is decided alone, the keeper is not lost"
+            assert shared.statistics()["decided_alone"] == 4
+            await held.aclose()
+            bucket = SharedBucket("tenant", name, 1e-6, 100.0)
+            async with asyncio.timeout(5):
+                while not near((await authority.exchange(QuotaCall((bucket,)))).levels[0], 80):
+                    await asyncio.sleep(0.005)
+            assert shared.statistics()["lost"] == 0.0
+            running.cancel()
+        await authority.close()
 
     async def test_prefixes_keep_services_apart(
         self, authority: RedisAuthority, valkey: ValkeyServer

@@ -12,11 +12,12 @@ from typing import Any
 
 import msgspec
 
-from forebay.coordination.redis_quota import RedisAuthority
+from forebay.coordination.redis_quota import RedisAuthority, connections_most
 from forebay.coordination.settings import CoordinationSettings
 from forebay.kernel.clock import Clock, Deadline
 from forebay.kernel.errors import ForebayError, Unavailable
 from forebay.kernel.quotas import QuotaAuthority, QuotaCall, QuotaReply
+from forebay.policy.connections import ConnectionSettings, ConnectionSizer
 from forebay.policy.quota import (
     LeasedLedger,
     LedgerAuthority,
@@ -31,6 +32,8 @@ log = logging.getLogger("forebay.admission")
 OPERATION = "quota"
 CALL_S = 5.0
 LEAVE_S = 1.0
+LEAST_CONNECTIONS = 4
+"""Kept however little is asked, while they are used now and then (F0.3: bounds 4 to 12)."""
 
 
 class SocketAuthority:
@@ -70,7 +73,9 @@ def authority_of(
 ) -> QuotaAuthority | None:
     """Who keeps the quotas; None: this process itself."""
     if settings.redis_url:
-        return RedisAuthority(settings)
+        most = connections_most(settings)
+        bounds = ConnectionSettings(least=min(LEAST_CONNECTIONS, most), most=most)
+        return RedisAuthority(settings, ConnectionSizer(bounds), clock)
     return None if writes else SocketAuthority(folder, clock)
 
 

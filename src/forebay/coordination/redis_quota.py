@@ -9,49 +9,66 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError
 
+from forebay.coordination.connections import Connections
 from forebay.coordination.settings import CoordinationSettings
+from forebay.kernel.clock import Clock, SystemClock
 from forebay.kernel.errors import ConfigError, Unavailable
 from forebay.kernel.quotas import LEASE_SHARE, PRESENCE_S, QuotaCall, QuotaReply
+from forebay.kernel.sizing import Sizing
 
 _CONNECT_S = 1.0
+_ACQUIRE_SHARE = 0.5
+"""Of the longest wait of a request: who has no connection by then is told so, in time."""
 _SCRIPT = files("forebay.coordination").joinpath("redis_quota.lua").read_text(encoding="utf-8")
 # What EVALSHA calls a script by; nothing is protected by it.
 _SHA = hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 
+_CLOCK = SystemClock()
+
+
 class RedisAuthority:
     """See ``forebay.kernel.quotas.QuotaAuthority``.
 
-    Waits are bounded by the caller. A connection whose call was cut off is closed, since its
-    answer may still come; the next call opens another.
+    Waits are bounded by the caller, and shorter for a connection.
     """
 
-    def __init__(self, settings: CoordinationSettings) -> None:
+    def __init__(
+        self, settings: CoordinationSettings, sizing: Sizing | None = None, clock: Clock = _CLOCK
+    ) -> None:
+        most = connections_most(settings)
+        make = partial(
+            Redis.from_url,
+            settings.redis_url,
+            max_connections=1,
+            socket_connect_timeout=_CONNECT_S,
+            retry=Retry(NoBackoff(), 0),
+            decode_responses=True,
+        )
         try:
-            pool = BlockingConnectionPool.from_url(
-                settings.redis_url,
-                # One more, for the beat beside the calls: waiting for it is no outage.
-                max_connections=settings.max_connections + 1,
-                timeout=_CONNECT_S,
-                socket_connect_timeout=_CONNECT_S,
-                retry=Retry(NoBackoff(), 0),
-                decode_responses=True,
-            )
+            _ = make()
         except ValueError as error:
             raise ConfigError(
                 "coordination.redis_url must begin with redis://, rediss:// or unix://; port and "
                 "database are numbers.",
                 param="coordination.redis_url",
             ) from error
-        self._redis: Redis = Redis(connection_pool=pool)
+        self.connections = Connections(
+            make,
+            sizing or _KeepAll(most),
+            clock,
+            most=most,
+            acquire_s=_ACQUIRE_SHARE * settings.timeout_ms / 1000,
+        )
         self._tag = f"{{{settings.redis_prefix}:quota}}"
 
     async def exchange(self, call: QuotaCall) -> QuotaReply:
@@ -60,18 +77,41 @@ class RedisAuthority:
         keys.append(f"{self._tag}:processes")
         words = (*keys, *_arguments(call))
         try:
-            try:
-                found = await self._redis.evalsha(_SHA, len(keys), *words)
-            except NoScriptError:
-                # A restart or a failover forgot it; this call brings it again.
-                found = await self._redis.eval(_SCRIPT, len(keys), *words)
+            async with self.connections.use() as redis:
+                try:
+                    found = await redis.evalsha(_SHA, len(keys), *words)
+                except NoScriptError:
+                    # A restart or a failover forgot it; this call brings it again.
+                    found = await redis.eval(_SCRIPT, len(keys), *words)
         except (RedisError, OSError, asyncio.IncompleteReadError) as error:
             raise Unavailable("Redis does not keep the quotas at present.") from error
         return _reply(found)
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._redis.aclose(close_connection_pool=True)
+        await self.connections.close()
+
+
+def connections_most(settings: CoordinationSettings) -> int:
+    """Connections there may be: one a call, and one for the beat beside them."""
+    return settings.max_connections + 1
+
+
+class _KeepAll:
+    """Keeps whatever was opened."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    def began(self, _now: float) -> None:
+        """Nothing to learn."""
+
+    def ended(self, _now: float) -> None:
+        """Nothing to learn."""
+
+    def kept(self, _now: float) -> int:
+        """All there may be."""
+        return self._most
 
 
 def _arguments(call: QuotaCall) -> list[str | int | float]:

@@ -11,28 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Protocol
 
 from forebay.generation.settings import EngineSettings
 from forebay.kernel.context import RequestContext
 from forebay.kernel.errors import DeadlineExceeded, Overloaded
-
-
-class Sizing(Protocol):
-    """Sees connections begin and end, says how many are worth keeping."""
-
-    def began(self, now: float) -> None:
-        """One more is wanted."""
-        ...
-
-    def ended(self, now: float) -> None:
-        """One is not needed any more."""
-        ...
-
-    def kept(self, now: float) -> int:
-        """How many are worth keeping open."""
-        ...
-
+from forebay.kernel.sizing import Sizing
 
 ROOM = 2
 """Leaves the spread of arrivals alone: at 100/s x 100 ms 1,210 requests opened 42 connections, 26

@@ -111,6 +111,10 @@ class Unavailable(Overloaded):
     code = "unavailable"
 
 
+class AllInUse(Unavailable):
+    """Every connection to a part is in use: nothing was sent, and nothing is wrong with it."""
+
+
 class DeadlineExceeded(ForebayError):
     """The request's deadline passed before the work was done."""
 

@@ -70,7 +70,8 @@ class QuotaAuthority(Protocol):
     async def exchange(self, call: QuotaCall) -> QuotaReply:
         """Carry out a batch, in one round trip.
 
-        ``Unavailable`` when the authority is not reached or refuses to work. Whoever calls bounds
+        ``Unavailable`` when the authority is not reached or refuses to work; ``AllInUse`` when
+        every way to it is taken: then nothing was sent, and nothing is wrong. Whoever calls bounds
         the wait; a call that was cut off may still be carried out.
         """
         ...

@@ -278,7 +278,7 @@ class Story:
             assert got is not None
             self.take(process, got)
         else:
-            leased.failed(sent, now)
+            leased.failed(sent)
 
     def take(self, process: int, got: Reservation | Refusal) -> None:
         if isinstance(got, Reservation):

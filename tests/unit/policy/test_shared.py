@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from forebay.kernel.clock import SystemClock
-from forebay.kernel.errors import Unavailable
+from forebay.kernel.errors import AllInUse, Unavailable
 from forebay.kernel.quotas import QuotaCall, QuotaReply
 from forebay.policy.quota import (
     Claim,
@@ -223,6 +223,42 @@ async def test_waiting_for_a_place_in_a_call_is_no_outage() -> None:
         assert shared.ledger.statistics()["decided_alone"] == 3
         keeper.delay_s = 0.0
         await until_level(keeper, CLAIM, 287)
+
+
+async def test_a_cold_start_with_shared_quotas_loses_little() -> None:
+    """Nothing is leased yet, so every request is asked; what is leased meanwhile serves them, too.
+
+    It were 337 of 400 where only those that came later were served from leases.
+    """
+    keeper = Keeper()
+    keeper.delay_s = 0.003
+    claim = Claim("tenant", "cold", Limit(1e-6, 40_000.0))
+    async with sharing(keeper) as one, sharing(keeper) as two:
+        got = await asyncio.gather(*((one, two)[at % 2].obtain([claim], 100) for at in range(400)))
+        assert len(admitted(got)) >= 380  # 388; the rest is leased and comes back
+        assert [each.ledger.statistics()["decided_alone"] for each in (one, two)] == [0, 0]
+
+
+async def test_connections_that_are_all_in_use_are_no_outage_and_lose_nothing() -> None:
+    keeper = Keeper()
+    async with sharing(keeper, lease_s=0.05) as shared:
+        exchange, refused = keeper.exchange, 0
+
+        async def full(call: QuotaCall) -> QuotaReply:
+            nonlocal refused
+            refused += 1
+            raise AllInUse("All connections are in use.")
+
+        keeper.exchange = full  # type: ignore[method-assign]
+        got = [await shared.obtain([CLAIM], 10) for _ in range(5)]
+        assert len(admitted(got)) == 5
+        assert refused >= 5
+        assert not shared.alone
+        assert shared.ledger.statistics()["decided_alone"] == 5
+        admitted(got)[0].settle(4, SystemClock().now())
+        keeper.exchange = exchange  # type: ignore[method-assign]
+        await until_level(keeper, CLAIM, 300 - 44)
+        assert shared.ledger.statistics()["lost"] == 0
 
 
 @pytest.mark.parametrize("sent", [False, True])

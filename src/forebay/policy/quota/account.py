@@ -98,6 +98,12 @@ class Account:
         self.recent = amount + self.recently(now, lease_s)
         self.unit, self.used_at = amount, now
 
+    def lend(self, amount: float) -> float:
+        """Take what the balance has of ``amount``."""
+        part = max(0.0, min(self.balance, amount))
+        self.balance -= part
+        return part
+
     def recently(self, now: float, lease_s: float) -> float:
         """About what was used within the last lease time."""
         return self.recent * math.exp(min(0.0, (self.used_at - now) / lease_s))

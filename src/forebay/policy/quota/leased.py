@@ -159,10 +159,8 @@ class LeasedLedger:
         accounts = [self._account(claim, now) for claim in claims]
         held = []
         for account in accounts:
-            part = max(0.0, min(account.balance, amount))
-            account.balance -= part
+            held.append(account.lend(amount))
             account.use(amount, now, self.lease_s)
-            held.append(part)
         return Asked(accounts, amount, held)
 
     def withdraw(self, asked: Asked, now: float) -> None:
@@ -186,6 +184,11 @@ class LeasedLedger:
         """
         places: dict[Account, int] = {}
         for asked in batch:
+            # What was leased while they waited is theirs before it is anybody's to come.
+            asked.held = [
+                part + account.lend(asked.amount - part)
+                for account, part in zip(asked.accounts, asked.held, strict=True)
+            ]
             for account in asked.accounts:
                 places.setdefault(account, len(places))
         wanted = tuple(
@@ -253,15 +256,15 @@ class LeasedLedger:
         elif now - self._fewer_since > PRESENCE_S:
             self.processes, self._fewer_since = processes, None
 
-    def failed(self, sent: Sent, now: float) -> None:
-        """Nobody knows whether it was carried out.
+    def failed(self, sent: Sent, *, left: bool = True) -> None:
+        """Nobody knows whether it was carried out; not ``left``: it never left this process.
 
-        What was to be charged is charged again, what was to be given back is not: the error is
-        never in favour of more than the limit.
+        What was to be charged is charged again, what was to be given back only when nothing left:
+        the error is never in favour of more than the limit.
         """
         for account, said in zip(sent.accounts, sent.call.buckets, strict=True):
             account.heard(said.charge)
-            if said.charge > 0:
+            if said.charge > 0 or not left:
                 account.owed += said.charge
                 self.moved(account)
             else:

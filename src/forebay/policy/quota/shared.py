@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from forebay.kernel.clock import Clock
-from forebay.kernel.errors import Unavailable
+from forebay.kernel.errors import AllInUse, Unavailable
 from forebay.kernel.quotas import QuotaAuthority, QuotaCall, QuotaReply
 from forebay.policy.quota.leased import Asked, LeasedLedger, Sent
 from forebay.policy.quota.ledger import Claim, Refusal, Reservation
@@ -195,12 +195,14 @@ class SharedQuotas:
         began_at = self._clock.now()
         try:
             reply = await self._call(sent.call, self._timeout_s)
+        except AllInUse:
+            # Every connection is in use: whoever waits is decided alone, and that is all.
+            self.ledger.failed(sent, left=False)
         except (TimeoutError, Unavailable) as error:
-            now = self._clock.now()
-            self.ledger.failed(sent, now)
-            self._count_failure(error, now - began_at)
+            self.ledger.failed(sent)
+            self._count_failure(error, self._clock.now() - began_at)
         except BaseException:
-            self.ledger.failed(sent, self._clock.now())
+            self.ledger.failed(sent)
             raise
         else:
             self.ledger.done(sent, reply, self._clock.now())
@@ -250,6 +252,8 @@ class SharedQuotas:
         try:
             await asyncio.gather(*opening)
             reply = await self._call(hello, self._timeout_s)
+        except AllInUse:
+            return
         except (TimeoutError, Unavailable) as error:
             self._lose(error)
             return
