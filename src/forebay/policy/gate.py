@@ -47,6 +47,8 @@ SURELY = 0.5
 """Share of the usual unloaded time that a first token takes anyway: a cached prefix spares some."""
 COLD = 4
 """Times the initial limit that small requests may take before anything was slow."""
+TRY_S = 1.0
+"""So long a pool has been sent nothing when a forecast that refuses is tried."""
 FIRST_TOKENS = 20
 """First tokens between two looks at how long they take."""
 
@@ -114,6 +116,7 @@ class PoolGate:
         self.tail = TailWatch(settings.tail)
         self._shedder = DelayShedder(settings.shed)
         self._turn = 0
+        self._sent_at = 0.0
         self._sent: list[Ticket] = []
         self._refused: list[Ticket] = []
 
@@ -313,7 +316,7 @@ class PoolGate:
         if self._out(now):
             return "engines_out"
         takes_s = self._takes_s(ticket)
-        if wait_s + takes_s > left_s:
+        if wait_s + takes_s > left_s and not self._may_try(takes_s, left_s, now):
             return "deadline"
         # Until its rate is known, a pool is trusted with one more round of what it holds.
         unknown = self.drain.rate() is None and self.queue.cost > max(
@@ -322,6 +325,15 @@ class PoolGate:
         # While the limit is looked for, a line says nothing about what the engines can do.
         most_s = self._shedder.most_wait_s(now, excused=self.limit.searching)
         return "queue_delay" if unknown or wait_s > most_s else None
+
+    def _may_try(self, takes_s: float, left_s: float, now: float) -> bool:
+        """Whether a forecast that refuses is put to the test: the pool stands empty for it.
+
+        Else one that was learned wrongly would shut the door for good.
+        """
+        idle = not self.queue and not any(load.requests for load in self.loads)
+        learned = left_s > self._settings.least_s and takes_s > self._settings.least_s
+        return idle and learned and now - self._sent_at >= TRY_S
 
     def _wait_s(self, ticket: Ticket) -> float | None:
         ahead = self.queue.cost_ahead(
@@ -358,6 +370,11 @@ class PoolGate:
             takes_s = self.service.steps(ticket.input_tokens, output) * self.limit.base
         else:
             takes_s = self.service.safe_s(ticket.input_tokens, output)
+            # A crowd of long ones says little of short ones, and while these are refused for it
+            # nothing says more. But the limit brings any crowd down to what it accepts.
+            if accepted := self.limit.accepted * self.service.safety:
+                steps = self.service.steps(ticket.input_tokens, output)
+                takes_s = min(takes_s, accepted * steps)
         return max(self._settings.least_s, takes_s)
 
     def _half_full(self) -> bool:
@@ -408,7 +425,7 @@ class PoolGate:
         ticket.state = "sent"
         ticket.attempts += 1
         ticket.replica = replica
-        ticket.sent_at = now
+        ticket.sent_at = self._sent_at = now
         self.loads[replica].took(ticket.cost)
         self.health[replica].began(ticket, now, asked=not ticket.preparing)
         self._sent.append(ticket)
@@ -461,7 +478,8 @@ class PoolGate:
         steps = self.service.steps(ticket.input_tokens, ticket.output_tokens)
         self.tail.observe(took_s / steps, long=ticket.cost > self._settings.long_tokens)
         # An answer that its deadline cut shows by its speed whether it was crowded or just long.
-        self.limit.observe(took_s / steps, self._used(in_flight), ok=ok is not False)
+        used = self._used(in_flight)
+        self.limit.observe(took_s / steps, used, ok=ok is not False, cut=ok is None)
 
 
 _RANK: dict[Priority, int] = {name: rank for rank, name in enumerate(CLASSES)}

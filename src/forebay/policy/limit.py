@@ -52,6 +52,7 @@ class AdaptiveLimit:
 
     __slots__ = (
         "_base",
+        "_cut",
         "_doubling",
         "_exact",
         "_failed",
@@ -73,6 +74,7 @@ class AdaptiveLimit:
         self._base: float | None = None
         self._samples: list[float] = []
         self._failed = 0
+        self._cut = 0
         self._peak = 0
         self._windows = 0
         self._doubling = self._fresh = True
@@ -100,15 +102,26 @@ class AdaptiveLimit:
         """The unloaded latency over cost; 0 until it is known."""
         return self._base or 0.0
 
-    def observe(self, latency: float, in_flight: int, *, ok: bool = True) -> None:
-        """Note one end: latency over cost, how many were in work there, whether it worked."""
+    @property
+    def accepted(self) -> float:
+        """The latency over cost at which it settles; 0 until the unloaded one is known."""
+        return self._settings.tolerance * self.base
+
+    def observe(
+        self, latency: float, in_flight: int, *, ok: bool = True, cut: bool = False
+    ) -> None:
+        """Note one end: latency over cost, how many were in work there, whether it worked.
+
+        ``cut``: its deadline ended it; its latency is a bound, and perhaps of one token's waiting.
+        """
         if self._skip:
-            # It began before the probe did.
+            # It began before the limit fell.
             self._skip -= 1
             return
         self._peak = max(self._peak, in_flight)
         if ok:
             self._samples.append(latency)
+            self._cut += cut
         else:
             self._failed += 1
         if len(self._samples) + self._failed >= max(
@@ -133,12 +146,20 @@ class AdaptiveLimit:
 
     def _decide(self) -> None:
         samples, failed, peak = self._samples, self._failed, self._peak
-        self._samples, self._failed, self._peak = [], 0, 0
+        crowded = 2 * self._cut > len(samples)
+        self._samples, self._failed, self._cut, self._peak = [], 0, 0, 0
         self._windows += 1
         self._grows = False
         if failed > len(samples) // 4:
             self._doubling, self._fresh, self._restore = False, False, None
             self._set(self._exact * 0.9)
+            return
+        if crowded:
+            # No unloaded latency is learned from those who ran out of time.
+            self._doubling = self._fresh = False
+            self._restore = None
+            self._set(self._exact / 2)
+            self._skip = peak * self._places
             return
         if self._fresh:
             # What was tried beyond it is what the window measured.
@@ -163,6 +184,8 @@ class AdaptiveLimit:
         self._doubling = self._doubling and not ended
         if ratio > 1:
             self._set(self._exact * max(0.5, 1 / ratio))
+            # Those in work began in the crowd: counted again they would shrink it twice.
+            self._skip = peak * self._places
         elif peak >= self.limit:
             self._grows = True
             share = 1.0 if self._doubling else min(0.5, (1 / ratio - 1) / 2)

@@ -182,6 +182,22 @@ def test_what_no_answer_can_keep_is_refused_before_lengths_are_known() -> None:
     assert entered(0.9 * 50 * base) == "sent"
 
 
+def test_a_forecast_that_refuses_all_is_tried_while_the_pool_stands_empty() -> None:
+    made = plant(replicas=1)
+    offer(made, 20, 10)
+    made.clock.advance(10.0)
+    made.gate.limit._base = 2.0  # learned wrongly: 20 tokens would take 40 s
+    first, second = made.ask(within_s=5.0), made.ask(within_s=5.0)
+    assert (first.state, second.state) == ("sent", "refused")
+    good = made.good
+    offer(made, 20, 60)
+    assert made.good - good > 20
+    assert made.gate.limit.base < 0.1
+    before = made.good
+    offer(made, 20, 10)
+    assert made.good - before > 0.9 * 200
+
+
 def test_one_hung_replica_of_three_does_not_slow_the_others() -> None:
     made = plant(replicas=3)
     offer(made, 60, 20)

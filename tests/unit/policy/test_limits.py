@@ -68,6 +68,34 @@ def test_what_was_tried_beyond_a_fresh_limit_is_what_it_learned_from() -> None:
     assert (failing.fresh, failing.limit) == (False, 7)
 
 
+def test_those_who_ran_out_of_time_teach_no_unloaded_latency() -> None:
+    limit = AdaptiveLimit(LimitSettings(initial=64))
+    for _ in range(64):
+        limit.observe(2.0, 64, cut=True)
+    assert (limit.base, limit.limit) == (0.0, 32)
+    for _ in range(64 + 32):  # those in work began in the crowd
+        limit.observe(0.01, 32)
+    assert limit.base == 0.01
+
+
+def test_a_crowd_shrinks_the_limit_once_not_once_more_for_those_still_in_it() -> None:
+    limit = AdaptiveLimit(LimitSettings(initial=16, probe_every=1000))
+    for _ in range(16):
+        limit.observe(1.0, 8)
+    for _ in range(16 + 3 * 16):  # ends the doubling: a probe, and what is skipped for it
+        limit.observe(4.0, 16)
+    for _ in range(200):
+        limit.observe(1.0, limit.limit)
+    before = limit.limit
+    for _ in range(before):
+        limit.observe(4.0, before)
+    shrunk = limit.limit
+    assert shrunk == before // 2
+    for _ in range(before):
+        limit.observe(4.0, before)
+    assert limit.limit == shrunk
+
+
 def test_a_burst_is_absorbed_and_a_standing_queue_is_shed() -> None:
     shedder = DelayShedder(ShedSettings(target_s=0.02, interval_s=0.5))
     assert not any(shedder.sheds(0.3 - now, now) for now in (0.0, 0.1, 0.2, 0.285))
