@@ -55,6 +55,7 @@ BENCHMARKS = (
     Benchmark("simulator", "benchmarks/simulator/shapes.py"),
     Benchmark("simulator", "benchmarks/simulator/truth.py"),
     Benchmark("retrieval", "benchmarks/retrieval/speed.py --data {data} --cache {cache}"),
+    Benchmark("caching", "benchmarks/caching/parts.py"),
 )
 
 
