@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Sequence
 from functools import cache
 from statistics import NormalDist
@@ -21,6 +22,7 @@ from forebay.lab.workload.tokens import count_tokens
 
 _RING_TOKENS = 4096
 _NORMAL = NormalDist()
+_WORD = re.compile(r"[\u4e00-\u9fff]|[^\s\u4e00-\u9fff]+\s*|\s+")
 _LENGTH = 0x9D2C_5680  # so that a length tells nothing of the text
 
 
@@ -103,13 +105,17 @@ class AnswerMaker:
         """The answer to a prompt that leaves ``room`` tokens in the model's window."""
         bits = mixed(prompt.number ^ self._seed ^ (wish.seed * 0x9E3779B1))
         ring = self._chinese if prompt.chinese else self._english
+        quoted = _quoted(prompt.passage) if prompt.passage else None
         cap = room if wish.cap is None else min(room, wish.cap)
         if wish.ignore_end or (wish.cap is not None and not self._lengths.draw):
             tokens = cap
         else:
             tokens = max(1, min(cap, max(wish.least, self._drawn(bits))))
         reason: Literal["stop", "length"] = "length" if tokens == cap else "stop"
-        answer = Answer(tokens, reason, ring, bits % ring.tokens)
+        if quoted is not None:
+            answer = Answer(tokens, reason, quoted, 0)
+        else:
+            answer = Answer(tokens, reason, ring, bits % ring.tokens)
         return _stopped(answer, wish.stop) if wish.stop else answer
 
     def _drawn(self, bits: int) -> int:
@@ -125,6 +131,17 @@ def _ring(language: Literal["en", "zh"]) -> Ring:
     if language == "en":
         return Ring(" ".join(texts).split(), " ")
     return Ring(list("".join(texts)), "")
+
+
+def _quoted(passage: str) -> Ring | None:
+    """A passage as an answer that begins with its beginning and cites it at the end."""
+    words = [_escaped(piece) for piece in _WORD.findall(passage)]
+    return Ring([*words, " [1]. "], "") if words else None
+
+
+def _escaped(word: str) -> str:
+    """A word as it stands inside a JSON string."""
+    return msgspec.json.encode(word)[1:-1].decode()
 
 
 def _stopped(answer: Answer, stops: tuple[str, ...]) -> Answer:

@@ -63,6 +63,8 @@ class AppOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str = "sim"
     honour_stop: bool = True
+    quoting: bool = False
+    """Whether answers say what the prompt's first passage says."""
     max_body_bytes: int = 4 * 1024 * 1024
     id_prefix: str = ""
     """Tells this process's answers from another's."""
@@ -216,7 +218,8 @@ class SimulationApp:
                 "but your messages have more; send less.",
                 param="messages",
             )
-        prompt = read_prompt(text, config.block_tokens if config.prefix_caching else None)
+        block_tokens = config.block_tokens if config.prefix_caching else None
+        prompt = read_prompt(text, block_tokens, quoting=self._options.quoting)
         room = most - prompt.tokens
         if room < 1 or (cap is not None and cap > room):
             raise too_long(prompt.tokens, cap if room >= 1 else None, most)

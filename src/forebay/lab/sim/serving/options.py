@@ -9,6 +9,7 @@ import msgspec
 from forebay.kernel.errors import ConfigError
 
 OUTPUTS = ("draw", "cap")
+TEXTS = ("invented", "quoted")
 _MAX_PORT = 65_535
 _MAX_REPLICAS = 256
 
@@ -44,6 +45,9 @@ class SimulatedServer(msgspec.Struct, frozen=True, kw_only=True):
     output_median_tokens: int = 200
     output_sigma: float = 0.7
     """Log-normal spread of drawn lengths; 0: always the median."""
+    text: Literal["invented", "quoted"] = "invented"
+    """What answers say: words of no meaning, or sentences of the prompt's first passage, as a model
+    that keeps to its documents would."""
     honour_stop: bool = True
     """End an answer before the first of the request's ``stop`` texts."""
     seed: int = 1
@@ -83,6 +87,8 @@ class SimulatedServer(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.output not in OUTPUTS:
             raise ConfigError(f"output must be draw or cap, not {self.output}.")
+        if self.text not in TEXTS:
+            raise ConfigError(f"text must be invented or quoted, not {self.text}.")
         if not self.model:
             raise ConfigError("model needs a name, for example sim.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 
 import msgspec
@@ -11,6 +12,9 @@ from forebay.lab.workload.tokens import count_tokens, split_tokens
 
 _SLICE_CHARS = 65_536
 _SQUEEZED_FROM = 4096
+_PASSAGE = re.compile(
+    r"^\[1\](?: ?[(（][^\n]*[)）])?\n(.*?)(?=^\[2\]|^=====)", re.MULTILINE | re.DOTALL
+)
 
 
 class Prompt(msgspec.Struct, frozen=True, gc=False):
@@ -23,21 +27,25 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     block_hashes: tuple[int, ...]
     number: int
     chinese: bool
+    passage: str = ""
+    """Its first numbered passage, where answers are to quote it."""
 
 
-def read_prompt(text: str, block_tokens: int | None) -> Prompt:
+def read_prompt(text: str, block_tokens: int | None, *, quoting: bool = False) -> Prompt:
     """Tokens and blocks of a text; without ``block_tokens`` no hashes are made."""
     data = text.encode("utf-8", "surrogatepass")
     number = mixed(zlib.crc32(data) << 32 | len(data) & 0xFFFFFFFF)
+    found = _PASSAGE.search(text) if quoting else None
+    passage = found[1].strip() if found is not None else ""
     text = squeezed(text)
     if block_tokens is None:
-        return Prompt(count_tokens(text), (), number, _chinese(text))
+        return Prompt(count_tokens(text), (), number, _chinese(text), passage)
     pieces = split_tokens(text)
     whole = len(pieces) - len(pieces) % block_tokens
     hashes = tuple(
         hash(tuple(pieces[start : start + block_tokens])) for start in range(0, whole, block_tokens)
     )
-    return Prompt(len(pieces), hashes, number, _chinese(text))
+    return Prompt(len(pieces), hashes, number, _chinese(text), passage)
 
 
 def surely_longer(text: str, tokens: int) -> bool:

@@ -185,6 +185,7 @@ class SimulationServer:
             AppOptions(
                 model=options.model,
                 honour_stop=options.honour_stop,
+                quoting=options.text == "quoted",
                 max_body_bytes=options.max_body_bytes,
                 id_prefix=secrets.token_hex(6),
             ),

@@ -7,6 +7,7 @@ from itertools import pairwise
 from statistics import median
 from time import thread_time
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -137,3 +138,40 @@ def test_engine_time_goes_on_where_it_was_when_its_speed_changes() -> None:
     assert time.at(103.0) == 6.0 and time.real(6.0) == 103.0
     time.change(103.0, 0.5)
     assert time.at(103.0) == 6.0 and time.at(105.0) == 7.0 and time.real(7.0) == 105.0
+
+
+PROMPT = """Rules: cite as [1].
+
+=====abc passages begin
+[1] (Returns > Refunds, p. 3)
+Refunds are "paid" within 14 days.
+They go to the card.
+[2] (Other)
+Something else.
+=====abc passages end
+When are refunds paid?"""
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 7, 40])
+def test_a_quoting_engine_says_what_the_first_passage_says(tokens: int) -> None:
+    prompt = read_prompt(PROMPT, 16, quoting=True)
+    answer = MAKER.plan(prompt, Wish(cap=tokens, ignore_end=True), 10_000)
+    text = msgspec.json.decode(b'"' + answer.piece(0, tokens) + b'"')
+    whole = 'Refunds are "paid" within 14 days.\nThey go to the card. [1]. '
+    assert (whole * 5).startswith(text)
+    pieces = b"".join(answer.piece(at, at + 1) for at in range(tokens))
+    assert pieces == answer.piece(0, tokens)
+
+
+def test_a_chinese_passage_is_quoted_too() -> None:
+    prompt = read_prompt(
+        "[1]（请假）\n年假 10 天。\n=====abc 段落结束\n年假几天？", 16, quoting=True
+    )
+    answer = MAKER.plan(prompt, Wish(cap=6, ignore_end=True), 10_000)
+    assert answer.piece(0, 6).decode() == "年假 10 天。 [1]. "[: len(answer.piece(0, 6).decode())]
+    assert prompt.passage == "年假 10 天。"
+
+
+def test_without_passages_a_quoting_engine_invents() -> None:
+    prompt = read_prompt("When are refunds paid?", 16, quoting=True)
+    assert prompt == read_prompt("When are refunds paid?", 16)
