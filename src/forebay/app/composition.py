@@ -104,7 +104,9 @@ class Service(msgspec.Struct, frozen=True):
         own = writing.shortcomings() if writing is not None else ()
         warmer = self.answerer.warmer
         cold = warmer.shortcomings() if warmer is not None else ()
-        return (*own, *shortcomings(self.answerer.shared), *cold)
+        leases = self.answerer.process.reading.leases
+        apart = leases.shortcomings() if leases is not None else ()
+        return (*own, *shortcomings(self.answerer.shared), *apart, *cold)
 
     def waiting(self) -> tuple[str, ...]:
         """What readiness still waits for beside the folders."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -82,12 +82,14 @@ class FolderRecords:
         publish: Callable[[str], int],
         thread: BlockingPool,
         committed: Callable[[str], None],
+        change: Callable[[str, Callable[[], CommitReceipt]], Awaitable[CommitReceipt]],
     ) -> None:
         self._writer = writer
         self._record = record
         self._publish = publish
         self._thread = thread
         self._committed = committed
+        self._change = change
 
     async def known(self, kb: str) -> Mapping[str, Known]:
         """Every document of the kb by id; empty when the kb is new."""
@@ -107,15 +109,19 @@ class FolderRecords:
         """One commit, published lexically when it returns; nothing to do reports the version."""
 
         def write() -> CommitReceipt:
-            if not puts and not removes:
-                version = ensure_kb(self._writer, kb)
-                self._publish(kb)
-                return CommitReceipt(kb, version)
             receipt = self._record.commit(kb, puts, removes)
             self._publish(kb)
             return receipt
 
-        receipt = await self._thread.run(write)
+        def ensure() -> CommitReceipt:
+            version = ensure_kb(self._writer, kb)
+            self._publish(kb)
+            return CommitReceipt(kb, version)
+
+        if puts or removes:
+            receipt = await self._change(kb, write)
+        else:
+            receipt = await self._thread.run(ensure)
         self._committed(kb)
         return receipt
 

@@ -13,15 +13,18 @@ import msgspec
 from forebay.app.bearer_keys import embedding_keys
 from forebay.app.counting import chunk_counter
 from forebay.app.indexes import IndexSet
+from forebay.app.leasing import LeaseParts, VersionLeases
 from forebay.app.records import BlockingPool, existing_kbs
 from forebay.app.serving_versions import ProcessVersions
 from forebay.app.settings import Settings, environment, model_cache
 from forebay.app.writing import Writing, WritingParts
+from forebay.coordination.redis_leases import RedisVersions
 from forebay.embedding.opening import open_embedder
 from forebay.kernel.clock import Clock, SystemClock
 from forebay.kernel.errors import NotFound, first_error
 from forebay.kernel.stages import Embedder
 from forebay.pipeline.folders import FolderRequest
+from forebay.pipeline.writer import alone
 from forebay.retrieval import KbIndex, search_executor
 from forebay.store import StoreReader, StoreWriter
 from forebay.store.announced import Announced
@@ -37,6 +40,7 @@ class Reading(msgspec.Struct, frozen=True):
     embedder: Embedder | None
     clock: Clock
     versions: ProcessVersions
+    leases: VersionLeases | None = None
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -57,8 +61,13 @@ def index_folder(folder: Path, kb: str) -> Path:
 
 
 @asynccontextmanager
-async def open_process(settings: Settings, *, write: bool) -> AsyncIterator[Process]:
-    """Open the store and what works on it; ``StoreBusy`` when another process writes there."""
+async def open_process(
+    settings: Settings, *, write: bool, serve: bool = False
+) -> AsyncIterator[Process]:
+    """Open the store and what works on it; ``StoreBusy`` when another process writes there.
+
+    ``serve``: take leases of shared kbs, as whoever writes does, too.
+    """
     folder = store_folder(settings)
     clock = SystemClock()
     async with AsyncExitStack() as stack:
@@ -88,7 +97,8 @@ async def open_process(settings: Settings, *, write: bool) -> AsyncIterator[Proc
         stack.callback(announced.close)
         bringing_up = thread if write else threads
         versions = ProcessVersions(indexes, announced, reader, bringing_up.run)
-        reading = Reading(settings, reader, indexes, threads, embedder, clock, versions)
+        leases = await _leases(settings, versions, indexes, stack, write=write, serve=serve)
+        reading = Reading(settings, reader, indexes, threads, embedder, clock, versions, leases)
         kbs = await thread.run(lambda: existing_kbs(reader))
         for kb in kbs:
             await thread.run(partial(indexes.refresh, kb))
@@ -103,6 +113,7 @@ async def open_process(settings: Settings, *, write: bool) -> AsyncIterator[Proc
                 writer=writer,
                 indexes=indexes,
                 announced=announced,
+                changing=alone if leases is None else leases.changing,
                 thread=thread,
                 upkeep=upkeep,
                 embedder=embedder,
@@ -119,6 +130,39 @@ async def open_process(settings: Settings, *, write: bool) -> AsyncIterator[Proc
         async with _background(writing.run(started)):
             await started.wait()
             yield Process(reading, writing)
+
+
+async def _leases(
+    settings: Settings,
+    versions: ProcessVersions,
+    indexes: IndexSet,
+    stack: AsyncExitStack,
+    *,
+    write: bool,
+    serve: bool,
+) -> VersionLeases | None:
+    """Leases of the shared kbs, kept until ``stack`` is closed; None where there are none."""
+    shared = frozenset(name for name, each in settings.knowledge.items() if each.shared)
+    if not shared:
+        return None
+    if not (write or serve):
+        versions.leased = lambda kb, _version: kb not in shared
+        return None
+    parts = LeaseParts(
+        authority=RedisVersions(settings.coordination),
+        shared=shared,
+        lease_s=settings.coordination.version_lease_ms / 1000,
+        version=indexes.version,
+        clock=SystemClock(),
+        writes=write,
+    )
+    leases = VersionLeases(parts)
+    versions.leased, versions.moved = leases.leased, leases.moved
+    leases.behind = versions.poke
+    stack.push_async_callback(parts.authority.close)
+    stack.push_async_callback(leases.leave)
+    await stack.enter_async_context(_background(leases.run()))
+    return leases
 
 
 @asynccontextmanager

@@ -118,21 +118,26 @@ class ProcessVersions:
                     await self._poked.wait()
             self._poked.clear()
             try:
-                await run(self._take_all)
-                self.moved()
+                if await run(self._take_all):
+                    self.moved()
             except ForebayError as error:
                 log.warning("following the store: %s", error.message)
             except Exception:  # only ahead of queries, which look for themselves; try again
                 log.exception("following the store failed")
 
-    def _take_all(self) -> None:
+    def _take_all(self) -> int:
+        """How many kbs have another version than before."""
+        moved = 0
         self._announced.look()
         versions = self._record.versions()
         for kb in set(self._seen) - set(versions):
             self._indexes.drop(kb)
             del self._seen[kb]
+            moved += 1
         for kb, version in versions.items():
             if self._seen.get(kb) != version:
                 taken = self._indexes.refresh(kb)
+                moved += 1
                 if taken >= version:
                     self._seen[kb] = version
+        return moved

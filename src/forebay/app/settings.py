@@ -89,6 +89,13 @@ class KnowledgeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     watch: Annotated[
         bool, msgspec.Meta(description="Follow changes of the paths while serving.")
     ] = False
+    shared: Annotated[
+        bool,
+        msgspec.Meta(
+            description="Several machines answer from it and keep caches together: its versions "
+            "are agreed on in coordination.redis_url."
+        ),
+    ] = False
 
 
 class IngestSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -164,6 +171,12 @@ def _check(settings: Settings) -> None:
             raise ConfigError(
                 f"knowledge.{name}.paths has two entries named {twice[0]}; document ids begin with "
                 "that name, so rename one."
+            )
+        if settings.knowledge[name].shared and not settings.coordination.redis_url:
+            raise ConfigError(
+                f"knowledge.{name}.shared needs coordination.redis_url: the processes of one "
+                "folder see every change without it.",
+                param=f"knowledge.{name}.shared",
             )
         check_group_names(
             settings.knowledge[name].groups, f"knowledge.{name}", f"knowledge.{name}.groups"

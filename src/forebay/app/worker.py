@@ -31,7 +31,7 @@ MAX_SETTINGS_BYTES = 16 * 1024 * 1024
 
 
 async def _serve(settings: Settings, listener: socket.socket) -> None:
-    async with open_process(settings, write=False) as process:
+    async with open_process(settings, write=False, serve=True) as process:
 
         def readiness(service: Service) -> Readiness:
             missing = set(settings.knowledge) - set(process.reading.indexes.names())

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -28,12 +30,14 @@ from forebay.pipeline.embedding import EmbeddingFeeder, FeederParts
 from forebay.pipeline.folders import FileEvent, FolderIngest, FolderRequest, IngestSummary
 from forebay.pipeline.knowledge import LocalChanges, check_kb_name
 from forebay.pipeline.messages import Upload, WaitFor
-from forebay.pipeline.writer import CommitQueue
+from forebay.pipeline.writer import Changing, CommitQueue
 from forebay.store import StoreWriter
 from forebay.store.announced import Announced
+from forebay.store.backup import open_backup
 
 log = logging.getLogger("forebay.writing")
 RESTART_S = 30.0
+T = TypeVar("T")
 Emit = Callable[[FileEvent], Awaitable[None]]
 
 
@@ -43,6 +47,7 @@ class WritingParts(msgspec.Struct, frozen=True):
     writer: StoreWriter
     indexes: IndexSet
     announced: Announced
+    changing: Changing
     thread: BlockingPool
     upkeep: BlockingPool
     embedder: Embedder | None
@@ -69,9 +74,11 @@ class Writing:
             settings.pool, settings.limits, settings.chunks, counter=parts.counter
         )
         self._record = RecordWithReserve(parts.writer, parts.reserve_bytes)
-        self.queue = CommitQueue(self._record, self, parts.thread.run, settings.writer)
+        self.queue = CommitQueue(
+            self._record, self, parts.thread.run, settings.writer, parts.changing
+        )
         records = FolderRecords(
-            parts.writer, self._record, self.refresh, parts.thread, self.committed
+            parts.writer, self._record, self.refresh, parts.thread, self.committed, self._change
         )
         self._folders = FolderIngest(self.pool, records, settings.folders, parts.clock)
         self._changes = LocalChanges(
@@ -95,6 +102,14 @@ class Writing:
         self._parts.announced.announce(kb, version)
         self.told()
         return version
+
+    async def _change(self, kb: str, work: Callable[[], T]) -> T:
+        """Run what changes ``kb``, publication included; return when it may be acknowledged."""
+        async with self._parts.changing(kb) as change:
+            found = await self._parts.thread.run(work)
+        if change is not None:
+            await change.settled()
+        return found
 
     def committed(self, kb: str) -> None:
         """New chunks may lack vectors."""
@@ -157,6 +172,7 @@ class Writing:
                 self.refresh,
                 self._parts.thread.run,
                 self._parts.clock,
+                partial(self._change, kb),
             )
             feeder = EmbeddingFeeder(kb, parts, self._parts.settings.vectors)
             self._feeders[kb] = feeder
@@ -243,7 +259,7 @@ class Writing:
             self._parts.announced.gone(kb)
             self.told()
 
-        await self._parts.thread.run(work)
+        await self._change(kb, work)
 
     async def reembed(self, kb: str) -> KbInfo:
         """Begin to replace the vectors of ``kb`` by the configured embedder's."""
@@ -257,19 +273,23 @@ class Writing:
             self._parts.writer.begin_reembed(kb, spec)
             self.refresh(kb)
 
-        await self._parts.thread.run(work)
+        await self._change(kb, work)
         self.committed(kb)
         return await self._info(kb)
 
     async def restore(self, file: Path, name: str | None) -> KbInfo:
         """Import an export as one version."""
 
+        def kb() -> str:
+            with open_backup(file) as backup:
+                return name or backup.manifest.kb
+
         def work() -> KbInfo:
             info = self._parts.writer.import_kb(file, name)
             self.refresh(info.name)
             return info
 
-        info = await self._parts.thread.run(work)
+        info = await self._change(await self._parts.upkeep.run(kb), work)
         self.committed(info.name)
         return info
 

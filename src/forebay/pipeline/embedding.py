@@ -52,7 +52,8 @@ class FeederParts(msgspec.Struct, frozen=True):
     """What a feeder works with.
 
     ``run_blocking`` runs record calls in the writer's thread; ``publish`` (blocking too) brings
-    the indexes of a kb up to the record.
+    the indexes of a kb up to the record. ``change`` runs what changes the kb, in that thread too,
+    and returns when all processes know.
     """
 
     record: VectorRecord
@@ -60,6 +61,7 @@ class FeederParts(msgspec.Struct, frozen=True):
     publish: Callable[[str], int]
     run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]]
     clock: Clock
+    change: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None
 
 
 class EmbeddingFeeder:
@@ -211,7 +213,7 @@ class EmbeddingFeeder:
             self._parts.record.store_vectors(self._kb, vectors, spec.fingerprint)
             self._parts.publish(self._kb)
 
-        await self._parts.run_blocking(store)
+        await (self._parts.change or self._parts.run_blocking)(store)
         self.embedded += len(done)
         self._claimed.difference_update(vectors.ids)
         self._work.set()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Annotated, Protocol
 
 import msgspec
@@ -49,6 +50,28 @@ class Publisher(Protocol):
         ...
 
 
+class Change(Protocol):
+    """A change that was committed and is to be acknowledged."""
+
+    async def settled(self) -> None:
+        """Return when no process, on any machine, answers from an older version; bounded."""
+        ...
+
+
+Changing = Callable[[str], AbstractAsyncContextManager[Change | None]]
+"""Within it a change of a kb is committed and published. ``Unavailable`` when entered: it must
+not be. None: nobody has to be waited for."""
+
+
+def alone(_kb: str) -> AbstractAsyncContextManager[None]:
+    """All who answer from the kb see what is published at once."""
+    return nullcontext()
+
+
+_UNSETTLED_MAX = 64
+"""Commits that may wait for other machines at once."""
+
+
 class _Change:
     __slots__ = ("done", "kb", "put", "remove")
 
@@ -85,8 +108,11 @@ class CommitQueue:
         publisher: Publisher,
         run_blocking: RunBlocking,
         settings: WriterSettings,
+        changing: Changing = alone,
     ) -> None:
         self._record = record
+        self._changing = changing
+        self._settling = asyncio.Semaphore(_UNSETTLED_MAX)
         self._publisher = publisher
         self._run_blocking = run_blocking
         self._settings = settings
@@ -116,7 +142,7 @@ class CommitQueue:
         self, kb: str, put: DocumentDraft | None, remove: str | None, deadline: Deadline
     ) -> CommitReceipt:
         if self._closed:
-            raise Unavailable("the writer is shutting down; try again shortly.")
+            raise _closing()
         done: asyncio.Future[CommitReceipt] = asyncio.get_running_loop().create_future()
         try:
             self._queue.put_nowait(_Change(kb, put, remove, done))
@@ -137,9 +163,10 @@ class CommitQueue:
     async def run(self) -> None:
         """Commit until cancelled; what is queued then fails with ``Unavailable``."""
         try:
-            while True:
-                batch = await self._gather()
-                await self._commit(batch)
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    batch = await self._gather()
+                    await self._commit(batch, group)
         finally:
             self._closed = True
             self._fail_rest()
@@ -149,11 +176,7 @@ class CommitQueue:
         self._held = None
         while not self._queue.empty():
             rest.append(self._queue.get_nowait())
-        for change in rest:
-            if not change.done.done():
-                change.done.set_exception(
-                    Unavailable("the writer is shutting down; try again shortly.")
-                )
+        _fail(rest, _closing())
 
     async def _gather(self) -> list[_Change]:
         """The next changes of one kb, each document at most once, in arrival order."""
@@ -170,26 +193,45 @@ class CommitQueue:
             batch.append(change)
         return batch
 
-    async def _commit(self, batch: list[_Change]) -> None:
+    async def _commit(self, batch: list[_Change], group: asyncio.TaskGroup) -> None:
         kb = batch[0].kb
         try:
-            receipt = await self._run_blocking(lambda: self._apply(kb, batch))
+            async with self._changing(kb) as change:
+                receipt = await self._run_blocking(lambda: self._apply(kb, batch))
         except asyncio.CancelledError:
-            for change in batch:
-                change.done.cancel()
+            for each in batch:
+                each.done.cancel()
             raise
         except Exception as error:  # one change's fault must reach its caller, not end the writer
-            if len(batch) > 1 and not isinstance(error, StoreFull):
-                for change in batch:
-                    await self._commit([change])
+            if len(batch) > 1 and not isinstance(error, StoreFull | Unavailable):
+                for each in batch:
+                    await self._commit([each], group)
                 return
-            for change in batch:
-                if not change.done.done():
-                    change.done.set_exception(error)
-                    change.done.exception()
+            _fail(batch, error)
             return
         self.commits += 1
         self.changes += len(batch)
+        if change is None:
+            self._acknowledge(batch, receipt)
+            return
+        # The next commit, maybe of another kb, does not wait for machines that answer from this.
+        try:
+            await self._settling.acquire()
+        except asyncio.CancelledError:
+            _fail(batch, _closing())
+            raise
+        task = group.create_task(self._settle(change, batch, receipt))
+        task.add_done_callback(lambda _: self._settled(batch))  # also of one that never began
+
+    async def _settle(self, change: Change, batch: list[_Change], receipt: CommitReceipt) -> None:
+        await change.settled()
+        self._acknowledge(batch, receipt)
+
+    def _settled(self, batch: list[_Change]) -> None:
+        self._settling.release()
+        _fail(batch, _closing())
+
+    def _acknowledge(self, batch: list[_Change], receipt: CommitReceipt) -> None:
         outcomes = dict(receipt.outcomes)
         for change in batch:
             if not change.done.done():
@@ -203,6 +245,18 @@ class CommitQueue:
         )
         self._publisher.refresh(kb)
         return receipt
+
+
+def _closing() -> Unavailable:
+    return Unavailable("the writer is shutting down; try again shortly.")
+
+
+def _fail(changes: Sequence[_Change], error: Exception) -> None:
+    """Tell those who still wait; nobody has to."""
+    for change in changes:
+        if not change.done.done():
+            change.done.set_exception(error)
+            change.done.exception()
 
 
 def _own(receipt: CommitReceipt, document_id: str, outcomes: dict[str, Outcome]) -> CommitReceipt:
