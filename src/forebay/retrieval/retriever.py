@@ -117,9 +117,9 @@ def search_executor(threads: int) -> ThreadPoolExecutor:
 class HybridRetriever:
     """``Retriever`` over the indexes of a process; ``executor`` comes from ``search_executor``.
 
-    Never fails for want of vectors: without an embedder, without vectors, with another
-    embedder's vectors, and when embedding fails or takes over ``vector_timeout_ms``, words alone
-    answer and the context says why.
+    Never fails for want of vectors: without vectors, with another embedder's vectors, and when
+    embedding fails or takes over ``vector_timeout_ms``, words alone answer and the context says
+    why. Without an embedder words alone answer, as was chosen.
     """
 
     def __init__(
@@ -166,9 +166,11 @@ class HybridRetriever:
         )
         features = word_features(query.known, words.scores, words.coverage)
         rung, answer = HYBRID, None
-        enough = not snapshot.lexical.chunks or self._sure(features)
-        if not enough:
-            answer = await self._by_both(search, _Words(query, words, features))
+        embedder = self._embedder
+        # Who set no embedder up has chosen words, as a sure search does: that is no step down.
+        enough = embedder is None or not snapshot.lexical.chunks or self._sure(features)
+        if embedder is not None and not enough:
+            answer = await self._by_both(search, _Words(query, words, features), embedder)
         if answer is None:
             rung = WORDS
             answer = await self._work(
@@ -189,11 +191,11 @@ class HybridRetriever:
     def _sure(self, features: QueryFeatures) -> bool:
         return confidence(features) >= self._settings.early_exit_confidence
 
-    async def _by_both(self, search: _Search, words: _Words) -> _Answer | None:
+    async def _by_both(self, search: _Search, words: _Words, embedder: Embedder) -> _Answer | None:
         """Embed, search by meaning and fuse; None, with the reason noted, when that fails."""
         ctx = search.ctx
         try:
-            embedder = self._usable_embedder(search.snapshot)
+            _check_usable(embedder, search.snapshot)
             loop = asyncio.get_running_loop()
             async with asyncio.timeout(self._settings.vector_timeout_ms / 1000.0) as limit:
                 with ctx.stage("embedding"):
@@ -225,15 +227,6 @@ class HybridRetriever:
         except Exception:
             ctx.degrade("retrieval", WORDS, "embedder_error")
         return None
-
-    def _usable_embedder(self, snapshot: Snapshot) -> Embedder:
-        if self._embedder is None:
-            raise _NoVectors("no_embedder")
-        if not snapshot.vectors.rows:
-            raise _NoVectors("not_embedded")
-        if snapshot.vectors.fingerprint != self._embedder.spec.fingerprint:
-            raise _NoVectors("reembed_needed")
-        return self._embedder
 
     async def _work(
         self, ctx: RequestContext, stages: Sequence[str], work: Callable[[Lap], T]
@@ -307,6 +300,13 @@ class HybridRetriever:
             search.snapshot.lexical,
             self._limit(search),
         )
+
+
+def _check_usable(embedder: Embedder, snapshot: Snapshot) -> None:
+    if not snapshot.vectors.rows:
+        raise _NoVectors("not_embedded")
+    if snapshot.vectors.fingerprint != embedder.spec.fingerprint:
+        raise _NoVectors("reembed_needed")
 
 
 def _lift(limit: asyncio.Timeout) -> None:

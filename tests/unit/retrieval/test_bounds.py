@@ -139,7 +139,8 @@ def test_evidence_is_what_the_hits_rest_on(library: Library) -> None:
 def test_words_alone_by_choice_have_evidence_and_degraded_ones_have_none(library: Library) -> None:
     chosen = library.ask(settings=KEEN).evidence
     assert chosen is not None and chosen.vectors is None
-    assert library.ask(embedder=None).evidence is None
+    alone = library.ask(embedder=None).evidence
+    assert alone is not None and alone.vectors is None
     library.fingerprint = "another"
     library.index.refresh()
     assert library.ask().evidence is None

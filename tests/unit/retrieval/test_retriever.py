@@ -138,7 +138,6 @@ class Broken:
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
-        ("no embedder", "no_embedder"),
         ("other embedder", "reembed_needed"),
         ("not embedded", "not_embedded"),
         ("engine error", "engine_error"),
@@ -155,8 +154,7 @@ async def test_without_vectors_words_answer_and_say_so(
     else:
         await library.add(*TEXTS)
     spec = library.embedder.spec
-    embedder: dict[str, Embedder | None] = {
-        "no embedder": None,
+    embedder: dict[str, Embedder] = {
         "other embedder": HashEmbedder(64, salt="other"),
         "not embedded": library.embedder,
         "engine error": Broken(spec, EngineError("down")),
@@ -172,6 +170,17 @@ async def test_without_vectors_words_answer_and_say_so(
     assert [(d.stage, d.rung, d.reason) for d in ctx.degradations] == [
         ("retrieval", "bm25", reason)
     ]
+
+
+async def test_without_an_embedder_words_answer_as_was_chosen(library: Library) -> None:
+    await library.add(*TEXTS)
+    ctx = context()
+    result = await library.retriever(None, RetrievalSettings()).retrieve(ctx, ask("退货申请"))
+    assert result.rung == ctx.rung == "bm25"
+    assert result.hits[0].chunk.text == TEXTS[2]
+    assert ctx.degradations == []
+    assert result.evidence is not None
+    assert result.evidence.vectors is None
 
 
 async def test_slow_texts_are_not_taken_for_slow_vectors(
