@@ -315,3 +315,29 @@ async def test_unused_leases_go_back_by_themselves_and_at_the_end() -> None:
     await shared.leave()
     assert keeper.level(WIDE) == pytest.approx(1e6)
     assert shared.ledger.statistics()["lost"] == 0
+
+
+async def test_reservations_of_a_bucket_that_refuses_go_together() -> None:
+    keeper, limit = Keeper(), Limit(2000.0, 200.0)
+    claim = Claim("tenant", "crowded", limit)
+    async with sharing(keeper, lease_s=60) as shared:
+        assert isinstance(await shared.obtain([claim], 200), Reservation)
+        assert isinstance(await shared.obtain([claim], 100), Refusal)
+        while isinstance(await shared.obtain([claim], 100), Refusal):
+            await asyncio.sleep(0.002)
+        before = keeper.reservations(), len(keeper.calls)
+        one = asyncio.ensure_future(shared.obtain([claim], 1))
+        await asyncio.sleep(0.001)
+        two = asyncio.ensure_future(shared.obtain([claim], 1))
+        assert isinstance(await one, Reservation)
+        assert isinstance(await two, Reservation)
+        assert keeper.reservations() - before[0] == 2
+        assert len(keeper.calls) - before[1] == 1
+
+
+async def test_nobody_waits_for_company_where_nothing_was_refused() -> None:
+    keeper = Keeper()
+    async with sharing(keeper, SharingSettings(timeout_s=60.0), lease_s=60) as shared:
+        assert isinstance(await shared.obtain([CLAIM], 1), Reservation)
+        assert shared.ledger.statistics()["asked"] == 1
+        assert keeper.reservations() == 1

@@ -39,6 +39,7 @@ class Account:
         "limit",
         "owed",
         "recent",
+        "refused_at",
         "sending",
         "tight",
         "unit",
@@ -54,6 +55,7 @@ class Account:
         self.known, self.known_at = claim.limit.burst, now
         self.leasing = False  # a lease was asked for and has not come
         self.tight = True  # too little is left to lease from
+        self.refused_at = -math.inf  # when it last could not pay
         self.recent = 0.0  # what was used lately, fading with the lease time
         self.unit = 0.0  # about one request
         self.used_at = now

@@ -34,6 +34,8 @@ UNKNOWN_SHARE = 0.25
 """Share of a process that never learned how many there are."""
 HOLD_S = 0.025
 """How long a level that the authority told is believed, where it does not suffice."""
+CROWDED_S = 0.1
+"""How long after a refusal more of them are to be expected."""
 ALONE_RETRY_S = 1.0
 """What a request is told that is too large for a share: the authority will be back."""
 
@@ -90,6 +92,11 @@ class LeasedLedger:
             return self._share
         return 1.0 / self.processes if self.processes else UNKNOWN_SHARE
 
+    @property
+    def owing(self) -> bool:
+        """Whether something waits for a call to go to the authority."""
+        return bool(self._owing)
+
     def held(self, claims: Sequence[Claim], amount: float, now: float) -> Reservation | None:
         """Charge the balances if each can pay; None changes nothing."""
         accounts = [self._account(claim, now) for claim in claims]
@@ -112,6 +119,7 @@ class LeasedLedger:
                 missing = amount - account.level(now)
                 if missing > 0:
                     self._local += 1
+                    account.refused_at = now
                     wait_s = missing / claim.limit.rate_per_s
                     return Refusal(claim.dimension, claim.key, wait_s)
         return None
@@ -162,6 +170,10 @@ class LeasedLedger:
             held.append(account.lend(amount))
             account.use(amount, now, self.lease_s)
         return Asked(accounts, amount, held)
+
+    def crowded(self, asked: Asked, now: float) -> bool:
+        """Whether more is asked of one of its buckets than comes back."""
+        return any(one.tight and now - one.refused_at < CROWDED_S for one in asked.accounts)
 
     def withdraw(self, asked: Asked, now: float) -> None:
         """Nobody waits for it any more: what is held or will be granted goes back."""
@@ -242,6 +254,7 @@ class LeasedLedger:
             self.unsent(asked)
             index, wait_s = refusal
             account = sent.accounts[index]
+            account.refused_at = now
             asked.result = Refusal(account.dimension, account.key, wait_s)
 
     def count(self, processes: int, now: float) -> None:

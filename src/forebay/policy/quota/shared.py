@@ -36,6 +36,9 @@ CONNECT_S = 1.0
 FAREWELL_CALLS = 64
 GATHER_S = 0.02
 """How long what goes back waits for a call to go with; no longer than a level is believed."""
+COMPANY_S = 0.008
+"""How long a reservation from a bucket that refuses waits for others to go with, at most half of
+its time-out: nothing is left there to lease, so that each would be a call of its own."""
 
 
 class SharingSettings(msgspec.Struct, frozen=True):
@@ -87,6 +90,7 @@ class SharedQuotas:
         self._idle: list[asyncio.Future[None]] = []
         self._gathering: asyncio.TimerHandle | None = None
         self._gathered = False
+        self._company: asyncio.TimerHandle | None = None
         ledger.told = self._gather
 
     async def obtain(self, claims: Sequence[Claim], amount: float) -> Reservation | Refusal:
@@ -99,7 +103,10 @@ class SharedQuotas:
             return ledger.reserve(claims, amount, now)
         waiting = _Waiting(ledger.ask(claims, amount, now))
         self._waiting.append(waiting)
-        self._wake()
+        if ledger.crowded(waiting.asked, now) and len(self._waiting) < BATCH:
+            self._await_company()
+        else:
+            self._leave_together()
         try:
             async with asyncio.timeout(self._timeout_s):
                 await waiting.answered
@@ -124,8 +131,9 @@ class SharedQuotas:
                     group.create_task(self._send())
                 group.create_task(self._beat())
         finally:
-            if self._gathering is not None:
-                self._gathering.cancel()
+            for timer in (self._gathering, self._company):
+                if timer is not None:
+                    timer.cancel()
 
     async def leave(self) -> None:
         """Give back everything unused and pay what is owed, before this process ends."""
@@ -160,19 +168,39 @@ class SharedQuotas:
                 idle.set_result(None)
                 return
 
+    def _await_company(self) -> None:
+        if self._company is None:
+            loop = asyncio.get_running_loop()
+            after_s = min(COMPANY_S, self._timeout_s / 2)
+            self._company = loop.call_later(after_s, self._leave_together)
+
+    def _leave_together(self) -> None:
+        if self._company is not None:
+            self._company.cancel()
+            self._company = None
+        self._wake()
+
     def _gather(self) -> None:
         if self._gathering is None and not self.alone:
             loop = asyncio.get_running_loop()
             self._gathering = loop.call_later(GATHER_S, self._gather_ended)
 
     def _gather_ended(self) -> None:
-        self._gathering, self._gathered = None, True
-        self._wake()
+        self._gathering, self._gathered = None, self._company is None
+        # Where others wait for company, what goes back goes with them.
+        if self._gathered:
+            self._wake()
+
+    def _gathered_with(self, sent: Sent) -> None:
+        """What was to go back by itself is in this call."""
+        if self._gathering is not None and sent.call.buckets and not self.ledger.owing:
+            self._gathering.cancel()
+            self._gathering = None
 
     async def _send(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            if not self._waiting and not self._gathered:
+            if not self._gathered and (self._company is not None or not self._waiting):
                 idle = loop.create_future()
                 self._idle.append(idle)
                 try:
@@ -184,6 +212,7 @@ class SharedQuotas:
             batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
             self._gathered = False
             sent = self.ledger.call([one.asked for one in batch], self._clock.now())
+            self._gathered_with(sent)
             try:
                 if sent.call.buckets:
                     await self._exchange(sent)
