@@ -42,7 +42,7 @@ from forebay.testing.index_feed import MemoryIndexFeed
 WORDS = "amber birch cedar delta ember fjord grove heron iris jade kelp lotus 退货 发票".split()
 SPEC = EmbedderSpec("random", "random", 8, 512)
 CHANGES = ("add", "add", "embedded", "embedded", "remove", "replace", "late", "renew")
-PINNED = CarryingSettings(drift_max=math.inf, lead_per_drift=0.0)
+PINNED = CarryingSettings(drift_max=math.inf, lead_min=0.0, lead_per_drift=0.0)
 
 
 @pytest.fixture(scope="module")

@@ -46,11 +46,17 @@ class CarryingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             le=1.0,
         ),
     ] = 0.05
+    lead_min: Annotated[
+        float,
+        Meta(
+            description="Lead each hit needs over the next, in fused score, to outlast any change.",
+            ge=0.0,
+        ),
+    ] = 0.00005
     lead_per_drift: Annotated[
         float,
         Meta(
-            description="Lead each hit needs over the next, in fused score, per share of chunks"
-            " that came or went.",
+            description="Lead each hit needs beyond that, per share of chunks that came or went.",
             ge=0.0,
         ),
     ] = 0.02
@@ -79,8 +85,11 @@ def carried(
 
 def _drifted(evidence: Evidence, moved: int, settings: CarryingSettings) -> bool:
     """Whether today's statistics may order the hits in another way than the pinned ones."""
+    if not moved:
+        return False
     drift = moved / max(1, evidence.chunks)
-    return drift > settings.drift_max or evidence.lead < settings.lead_per_drift * drift
+    lead = settings.lead_min + settings.lead_per_drift * drift
+    return drift > settings.drift_max or evidence.lead < lead
 
 
 def _disturbed(evidence: Evidence, changes: Changes) -> bool:

@@ -107,13 +107,16 @@ def test_a_list_with_room_grows() -> None:
 
 
 def test_drift_adds_up_and_close_hits_are_trusted_less() -> None:
-    settings = CarryingSettings(drift_max=0.05, lead_per_drift=0.02)
+    settings = CarryingSettings(drift_max=0.05, lead_min=0.00005, lead_per_drift=0.02)
     kept: Evidence | None = BOTH
     for _ in range(5):
         assert kept is not None
         kept = carried(kept, changes(moved=10), 3, settings)
     assert kept is not None and kept.moved == 50 and kept.chunks == 1000
     assert carried(kept, changes(moved=1), 3, settings) is None
-    close = msgspec.structs.replace(BOTH, lead=0.0002)
+    close = msgspec.structs.replace(BOTH, lead=0.000251)
     assert carried(close, changes(moved=10), 3, settings) is not None
     assert carried(close, changes(moved=11), 3, settings) is None
+    tied = msgspec.structs.replace(BOTH, lead=0.00004)
+    assert carried(tied, changes(altered=(600,), moved=0), 3, settings) is not None
+    assert carried(tied, changes(moved=1), 3, settings) is None
