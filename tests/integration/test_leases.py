@@ -196,6 +196,21 @@ def test_an_authority_that_loses_its_memory_is_told_again(tmp_path: Path) -> Non
             until(lambda: int(client.hget(key, "version") or 0) == server.ask.version("kb"))
 
 
+def test_a_folder_of_a_shared_kb_is_read_when_its_authority_is_there(tmp_path: Path) -> None:
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    (folder / "one.md").write_text("# one\n\none\n")
+    with keeper() as redis:
+        os.kill(process_id(redis), signal.SIGSTOP)
+        config = sharing(redis).replace("shared = true", f'shared = true\npaths = ["{folder}"]')
+        with served(tmp_path, config, "--workers", "2") as server:
+            assert server.ask("GET", "/readyz").json["status"] == "degraded"
+            assert server.ask.found("kb", "one") == set()
+            os.kill(process_id(redis), signal.SIGCONT)
+            until(lambda: server.ask.found("kb", "one") == {"papers/one.md"})
+            until(lambda: server.ask("GET", "/readyz").json["status"] == "ready")
+
+
 # In one process, with an authority that does what a test says
 
 

@@ -31,7 +31,7 @@ from forebay.gateway.identity import build_table
 from forebay.gateway.parts import Readiness
 from forebay.gateway.server import Server, bind
 from forebay.kernel.clock import SystemClock
-from forebay.kernel.errors import ConfigError, ForebayError, InvalidRequest
+from forebay.kernel.errors import ConfigError, ForebayError, InvalidRequest, Unavailable
 from forebay.pipeline.folders import FileEvent, FolderRequest
 from forebay.store.remote import WriterServer
 from forebay.telemetry.logs import configure_logging
@@ -40,6 +40,8 @@ log = logging.getLogger("forebay.serve")
 
 
 STOP_GRACE_S = 5.0
+AGAIN_S = 5.0
+"""A folder that could not be read for want of another service is tried again this often."""
 
 
 class ServeOptions(msgspec.Struct, frozen=True):
@@ -94,6 +96,7 @@ class Progress:
     def __init__(self) -> None:
         self.waiting: dict[str, str] = {"start": "starting"}
         self.failed: dict[str, str] = {}
+        self.again: dict[str, FolderRequest] = {}
 
     def readiness(self, service: Service) -> Readiness:
         """Ready when every configured folder has been read once and the engines are warm."""
@@ -124,7 +127,10 @@ async def _serve(run: _Run) -> int:
             await socket_server.start()
             try:
                 async with asyncio.TaskGroup() as group:
-                    beside = [group.create_task(_index(settings, service, progress, server))]
+                    beside = [
+                        group.create_task(_index(settings, service, progress, server)),
+                        group.create_task(_read_again(writing, progress)),
+                    ]
                     workers = _workers(run, listener, figures)
                     loop = asyncio.get_running_loop()
                     writing.told = partial(loop.call_soon_threadsafe, workers.tell_versions)
@@ -187,6 +193,14 @@ async def _index(settings: Settings, service: Service, progress: Progress, serve
                 await _read_folder(writing, watched[root], progress)
 
 
+async def _read_again(writing: Writing, progress: Progress) -> None:
+    """Read folders once more whose reading another service's absence had ended."""
+    while True:
+        await asyncio.sleep(AGAIN_S)
+        for request in tuple(progress.again.values()):
+            await _read_folder(writing, request, progress)
+
+
 async def _make_empty(writing: Writing, name: str, progress: Progress) -> None:
     """A knowledge base without paths is filled over HTTP; it exists from the start."""
     try:
@@ -217,8 +231,11 @@ async def _read_folder(writing: Writing, request: FolderRequest, progress: Progr
     except ForebayError as error:
         log.error("%s was not indexed: %s", request.kb, error.message)
         progress.failed[key] = f"{request.kb} was not indexed: {error.message}"
+        if isinstance(error, Unavailable):
+            progress.again[key] = request
         return
     progress.failed.pop(key, None)
+    progress.again.pop(key, None)
     counts = ", ".join(f"{count} {name}" for name, count in summary.outcomes.items())
     log.info("%s: version %d, %s", summary.kb, summary.version, counts or "no files")
 

@@ -24,7 +24,7 @@ from forebay.kernel.documents import (
     Extracted,
     Outcome,
 )
-from forebay.kernel.errors import ForebayError, InvalidRequest, UnsupportedDocument
+from forebay.kernel.errors import ForebayError, InvalidRequest, UnsupportedDocument, first_error
 
 MAX_ID_CHARACTERS = 512
 # Control characters, line and paragraph separators, halves of surrogate pairs.
@@ -332,16 +332,19 @@ class FolderIngest:
             self._settings.batches_in_flight
         )
 
-        async with asyncio.TaskGroup() as group:
+        try:
+            async with asyncio.TaskGroup() as group:
 
-            async def start() -> None:
-                for batch in self._split(files):
-                    slot = group.create_task(self._read(plan, batch))
-                    await ready.put(slot)
-                await ready.put(None)
+                async def start() -> None:
+                    for batch in self._split(files):
+                        slot = group.create_task(self._read(plan, batch))
+                        await ready.put(slot)
+                    await ready.put(None)
 
-            group.create_task(start())
-            await self._collect(plan, ready, tally)
+                group.create_task(start())
+                await self._collect(plan, ready, tally)
+        except BaseExceptionGroup as errors:  # callers tell a full disk from a fault by class
+            raise first_error(errors) from None
 
     async def _collect(
         self, plan: _Plan, ready: asyncio.Queue[asyncio.Task[_Read] | None], tally: _Tally

@@ -17,7 +17,13 @@ from forebay.kernel.documents import (
     Extracted,
     Outcome,
 )
-from forebay.kernel.errors import ForebayError, InvalidRequest, UnsupportedDocument
+from forebay.kernel.errors import (
+    ForebayError,
+    InvalidRequest,
+    StoreFull,
+    Unavailable,
+    UnsupportedDocument,
+)
 from forebay.pipeline.folders import (
     ROOT_KEY,
     FileEvent,
@@ -60,6 +66,7 @@ class Record:
     def __init__(self) -> None:
         self.documents: dict[str, DocumentDraft] = {}
         self.version = 0
+        self.fails: ForebayError | None = None
 
     async def known(self, kb: str) -> Mapping[str, Known]:
         return {
@@ -70,6 +77,8 @@ class Record:
     async def commit(
         self, kb: str, puts: Sequence[DocumentDraft], removes: Sequence[str]
     ) -> CommitReceipt:
+        if self.fails is not None:
+            raise self.fails
         outcomes: list[tuple[str, Outcome]] = []
         for put in puts:
             outcomes.append(
@@ -131,6 +140,15 @@ async def test_first_changed_and_vanished_files(run: Run) -> None:
     summary = await run()
     assert summary.outcomes == {"unchanged": 2}
     assert run.parser.parsed == []
+
+
+@pytest.mark.parametrize("error", [StoreFull("full"), Unavailable("away")], ids=str)
+async def test_a_commit_that_is_refused_is_told_by_its_class(run: Run, error: ForebayError) -> None:
+    run.record.fails = error
+    with pytest.raises(type(error)):
+        await run()
+    run.record.fails = None
+    assert (await run()).outcomes == {"indexed": 2}
 
 
 async def test_a_changed_parser_parses_again(run: Run) -> None:

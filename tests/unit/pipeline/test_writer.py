@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -150,3 +150,77 @@ async def test_after_the_end_changes_are_refused() -> None:
         pass
     with pytest.raises(Unavailable):
         await queue.put("kb", draft("a"), soon())
+
+
+class Machines:
+    """Others that answer from ``shared``: changes wait for ``know``, or are refused."""
+
+    def __init__(self) -> None:
+        self.know = asyncio.Event()
+        self.away = False
+
+    async def settled(self) -> None:
+        await self.know.wait()
+
+    @asynccontextmanager
+    async def changing(self, kb: str) -> AsyncIterator[Machines | None]:
+        if self.away:
+            raise Unavailable("the others cannot be told.")
+        yield self if kb == "shared" else None
+
+
+@asynccontextmanager
+async def among(record: Record, machines: Machines) -> AsyncIterator[CommitQueue]:
+    queue = CommitQueue(record, record, record.run, WriterSettings(), machines.changing)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(queue.run())
+        await asyncio.sleep(0)
+        yield queue
+        task.cancel()
+
+
+async def test_a_change_is_acknowledged_when_the_others_know_and_holds_up_no_other() -> None:
+    record, machines = Record(), Machines()
+    async with among(record, machines) as queue, asyncio.TaskGroup() as group:
+        shared = [group.create_task(queue.put("shared", draft(f"s{i}"), soon())) for i in range(3)]
+        await asyncio.sleep(0)
+        assert (await queue.put("own", draft("o"), soon())).outcomes == (("o", "indexed"),)
+        again = group.create_task(queue.put("shared", draft("s9"), soon()))
+        await queue.put("own", draft("p"), soon())
+        assert len(record.batches) == 4, "all are committed"
+        assert not any(task.done() for task in (*shared, again))
+        machines.know.set()
+        assert [(await task).outcomes for task in shared] == [
+            ((f"s{i}", "indexed"),) for i in range(3)
+        ]
+        await again
+
+
+async def test_without_the_others_nothing_is_committed() -> None:
+    record, machines = Record(), Machines()
+    machines.away = True
+    async with among(record, machines) as queue, asyncio.TaskGroup() as group:
+        for name in "abc":
+            group.create_task(refused(queue, name))
+    assert record.batches == []
+
+
+async def refused(queue: CommitQueue, name: str) -> None:
+    with pytest.raises(Unavailable):
+        await queue.put("shared", draft(name), soon())
+
+
+@pytest.mark.parametrize("steps", range(8))
+async def test_a_writer_that_ends_leaves_nobody_waiting(steps: int) -> None:
+    record, machines = Record(), Machines()
+    async with among(record, machines) as queue:
+        asked = [
+            asyncio.ensure_future(queue.put("shared", draft(f"s{i}"), soon())) for i in range(3)
+        ]
+        for _ in range(steps):
+            await asyncio.sleep(0)
+    async with asyncio.timeout(2):
+        for each in asked:
+            with suppress(Unavailable, asyncio.CancelledError):
+                await each
+    assert all(each.done() for each in asked)
