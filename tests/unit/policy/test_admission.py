@@ -296,6 +296,25 @@ async def test_a_thousand_cuts_at_every_stage_leave_nothing_behind() -> None:
     _nothing_is_held(made)
 
 
+async def test_a_sign_of_life_is_worth_the_tokens_that_came_with_one_of_late() -> None:
+    made = admission(limited())
+    for _ in range(3):
+        async with made.admit(ask(cap=200)) as permit:
+            permit.began(40)
+            for _ in range(10):
+                permit.token()
+            permit.produced(40, 80, whole=True)
+    async with made.admit(ask(cap=20)) as permit:
+        permit.began(40)
+        seen = []
+        for _ in range(4):
+            permit.token()
+            seen.append(permit.entry.completion_tokens)
+        permit.produced(40, 4, whole=False)  # cut: how many came together is not known
+    assert seen == [8, 16, 20, 20]
+    assert made.tokens_a_sign(permit.entry.pool) == 8.0
+
+
 async def test_lengths_are_learned_from_whole_answers() -> None:
     made = admission(limited(tenant=Limit(1e6, 10_000)))
     for _ in range(50):

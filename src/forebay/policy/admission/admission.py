@@ -21,6 +21,9 @@ from forebay.policy.quota import Claim, Refusal, Reservation
 from forebay.policy.tail import TailChange
 from forebay.policy.waiting import Waiters
 
+FADES = 0.98
+"""What the answers before weigh beside the next one, in how many tokens come together."""
+
 
 class SharedReserving(Protocol):
     """Reserves from quotas shared with other processes, which may take a round trip."""
@@ -40,6 +43,7 @@ class Permit:
         self.replica = -1
         self.waited_s = 0.0
         self.whole = False
+        self._signs = 0
 
     @property
     def max_output_tokens(self) -> int:
@@ -81,9 +85,12 @@ class Permit:
         """The engine gave a sign of life: at least one more token."""
         gate = self.entry.gate
         assert gate is not None
-        self.entry.completion_tokens += 1
+        self._signs += 1
+        # Engines and networks send several tokens together: a sign is worth what it was of late.
+        tokens = round(self._signs * self._admission.tokens_a_sign(self.entry.pool))
+        self.entry.completion_tokens = max(self._signs, min(self.entry.cap, tokens))
         now = self._admission.desk.clock.now()
-        if self.entry.completion_tokens == 1 and self._admission.hedgers:
+        if self._signs == 1 and self._admission.hedgers:
             hedger = self._admission.hedgers.get(self.entry.pool)
             if hedger is not None:
                 hedger.observe(now - self.entry.ticket.sent_at)
@@ -98,6 +105,8 @@ class Permit:
         self.entry.prompt_tokens = prompt_tokens
         self.entry.completion_tokens = completion_tokens
         self.whole = whole
+        if whole and self._signs:
+            self._admission.written(self.entry.pool, completion_tokens, self._signs)
 
 
 class PermitHedging:
@@ -141,6 +150,17 @@ class Admission:
         self._shared = shared
         self.hedgers = hedgers or {}
         self._waiters = Waiters(desk.clock)
+        self._written: dict[str, tuple[float, float]] = {}
+
+    def written(self, pool: str, tokens: int, signs: int) -> None:
+        """Note a whole answer: its tokens, and the signs of life in which they came."""
+        before = self._written.get(pool, (0.0, 0.0))
+        self._written[pool] = (before[0] * FADES + tokens, before[1] * FADES + signs)
+
+    def tokens_a_sign(self, pool: str) -> float:
+        """Tokens that came with each sign of life of late; 1 while nothing is known."""
+        tokens, signs = self._written.get(pool, (0.0, 0.0))
+        return max(1.0, tokens / signs) if signs else 1.0
 
     def replace(self, settings: AdmissionSettings) -> None:
         """Other settings from now on; what was used stays used."""
