@@ -29,6 +29,7 @@ from forebay.cache.keys import (
 )
 from forebay.cache.memory import MemorySettings, MemoryTier
 from forebay.cache.near import NearQuestions
+from forebay.cache.prompts import PreparedPrompts, Prompting, Tokens
 from forebay.cache.retrieval import CachedRetriever, KeptHits, RetrievalTierParts
 from forebay.cache.rules import AnswerRules
 from forebay.cache.settings import AnswerRule, CacheSettings
@@ -118,6 +119,7 @@ class Tiers(msgspec.Struct):
     retriever: CachedRetriever | None = None
     answers: CachedAnswering | None = None
     near: NearQuestions | None = None
+    prompts: PreparedPrompts | None = None
     rules: AnswerRules = AnswerRules(CacheSettings().answers)
 
     def reload(self, settings: CacheSettings) -> None:
@@ -132,6 +134,9 @@ class Tiers(msgspec.Struct):
         if self.near is not None:
             # Only ways to answers; those that are kept are found again as they are asked.
             self.near.clear()
+        if self.prompts is not None:
+            # Nobody's to tell, and soon built.
+            self.prompts.clear()
         return sum(self._purged(name, tier, kb) for name, tier in self.memory.items())
 
     def _purged(self, name: str, tier: MemoryTier[bytes], kb: str) -> int:
@@ -158,6 +163,8 @@ class Tiers(msgspec.Struct):
                 found[name].update(part.statistics())
         if self.near is not None:
             found["answer"].update(self.near.statistics())
+        if self.prompts is not None:
+            found["prompt"] = self.prompts.statistics()
         return found
 
 
@@ -207,6 +214,19 @@ class TierOpener:
         )
         self.tiers.retriever = CachedRetriever(inner, parts, settings)
         return self.tiers.retriever
+
+    def prompting(self, inner: Prompting, template: str) -> Prompting:
+        """The builder of prompts, with those it built."""
+        settings = self._settings.prompts
+        if not settings.enabled:
+            return inner
+        self.tiers.prompts = PreparedPrompts(inner, template, settings, self._reading.clock)
+        return self.tiers.prompts
+
+    def tokens(self, inner: Tokens | None) -> Tokens | None:
+        """Counts of the prompts by engines, with those that were asked for."""
+        prompts = self.tiers.prompts
+        return inner if prompts is None else prompts.counting(inner)
 
     def near(self, template: str) -> NearAnswers | None:
         """Answers to questions that say the same; None: switched off, or there are no vectors."""

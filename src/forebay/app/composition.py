@@ -156,12 +156,12 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
         prompting = PromptBuilder(_within_pools(settings), counter, secrets.token_hex(8))
         parts = AnswerParts(
             retriever=opener.retriever(retriever, prompting.version),
-            prompting=prompting,
+            prompting=opener.prompting(prompting, prompting.version),
             generator=generator,
             cite=Citing,
             admission=admission,
             count=partial(_count, counter),
-            tokens=tokens,
+            tokens=opener.tokens(tokens),
             serving=reading.versions,
             near=opener.near(prompting.version),
         )

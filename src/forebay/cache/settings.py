@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from forebay.cache.carrying import CarryingSettings
 from forebay.cache.near import NearSettings
+from forebay.cache.prompts import PromptTierSettings
 from forebay.cache.shared_settings import SharedValuesSettings
 
 Route = Literal["chat", "mcp"]
@@ -114,6 +115,7 @@ class CacheSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     embedding: EmbeddingTierSettings = EmbeddingTierSettings()
     retrieval: RetrievalTierSettings = RetrievalTierSettings()
     answers: AnswerTierSettings = AnswerTierSettings()
+    prompts: PromptTierSettings = PromptTierSettings()
     shared: Annotated[
         bool,
         Meta(description="Share tiers between processes through coordination.redis_url."),

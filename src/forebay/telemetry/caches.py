@@ -16,6 +16,8 @@ _EVENTS = {
     "unreadable": "unreadable",
     "joined": "joined",
     "kept": "kept",
+    "found": "hit",
+    "lacking": "miss",
 }
 """What a tier counts, by its name there: what becomes of entries beside hits and misses."""
 _REFUSED = "refused_"
