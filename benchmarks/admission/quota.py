@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import psutil
@@ -110,6 +111,17 @@ async def offer(admission: Admission | None, seconds: float) -> dict[str, float]
     return found
 
 
+async def in_a_row(admission: Admission) -> float:
+    """CPU microseconds of an admission when the next follows at once: the median of some rounds."""
+    spent = []
+    for _ in range(7):
+        cpu = time.process_time()
+        for _ in range(1000):
+            await admit(admission, [])
+        spent.append((time.process_time() - cpu) / 1000)
+    return round(median(spent) * 1e6, 1)
+
+
 @asynccontextmanager
 async def keeping(keeper: str, place: str) -> AsyncIterator[SharedQuotas | None]:
     clock = SystemClock()
@@ -139,6 +151,8 @@ async def measure(case: Case, place: str, process: psutil.Process | None, second
         calls = shared.statistics()["calls"] if shared else 0
         spent = keeper_cpu_s(process)
         found: dict[str, Any] = {"case": case.name, **await offer(admission, seconds)}
+        if admission is not None and shared is None:
+            found["in_a_row_us"] = await in_a_row(admission)
         if shared is not None:
             found["round_trips"] = (shared.statistics()["calls"] - calls) / found["calls"]
             cpu_us = (keeper_cpu_s(process) - spent) / found["calls"] * 1e6
