@@ -32,6 +32,7 @@ TENANT = "[[tenants]]\nname = 'acme'\n"
         (f"{TENANT}knowledge = ['../y']\n{KEY}", "no name"),
         (f"{TENANT}{KEY}{TENANT}{KEY}", "twice"),
         ("[knowledge.a]\ngroups = ['x,y']\n", "commas"),
+        ("[knowledge.a]\nshared = true\n", "redis_url"),
         ("[server]\ndefault_kb = '../y'\n", "no name"),
         ("[server]\ntrusted_proxies = ['nowhere']\n", "trusted_proxies"),
         ("[server.deadlines]\nmax_ms = 1000\n", "max_ms"),
