@@ -138,7 +138,7 @@ def put_one(server: Served, name: str) -> str:
 
 # With Redis between them
 
-LEASE_MS = 600
+LEASE_MS = 1000
 
 
 def sharing(redis: ValkeyServer) -> str:

@@ -67,8 +67,9 @@ class WorkerSet:
         """
         for process in self._processes.values():
             pipe = process.stdin
-            if pipe is not None and not pipe.transport.get_write_buffer_size():
-                _write(process, VERSIONS)
+            if pipe is None or pipe.is_closing() or pipe.transport.get_write_buffer_size():
+                continue
+            pipe.write(VERSIONS)
 
     async def run(self) -> None:
         """Keep the workers running until cancelled, then end them within ``stop_s``."""
