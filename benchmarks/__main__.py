@@ -45,6 +45,7 @@ BENCHMARKS = (
     Benchmark("ingest", "benchmarks/ingest/bulk.py --data {data}"),
     Benchmark("ingest", "benchmarks/ingest/vectors.py --data {data}"),
     Benchmark("serving", "benchmarks/serving/lag.py --data {data}"),
+    Benchmark("request", "benchmarks/request/measure.py"),
     Benchmark("avalanche", "benchmarks/avalanche/run.py"),
     Benchmark("admission", "benchmarks/admission/quota.py"),
     Benchmark("prove", "benchmarks/prove/run.py"),
