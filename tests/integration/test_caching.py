@@ -33,6 +33,7 @@ from tests.integration.test_workers import Line, line_to, workers
 
 RULE = '\n[[cache.answers.rules]]\nname = "all"\n'
 QUOTING = {"text": "quoted", "output_median_tokens": 8, "output_sigma": 0.0}
+PATIENT = f"{LEXICAL}\n[server.connections]\nkeep_alive_s = 300\n"
 DOCUMENT = "/v1/kb/kb/documents/docs%2Fdam.md"
 
 
@@ -291,12 +292,24 @@ def lines_to(server: Served) -> list[Line]:
     return [line_to(server, [each for each in everyone if each.pid != one.pid]) for one in everyone]
 
 
+def test_every_process_forgets(tmp_path: Path) -> None:
+    with served(tmp_path, PATIENT, "--workers", "2") as server:
+        server.ask.put("kb", "dam.md", "# Dam\n\nThe spillway is 120 metres long.\n")
+        for line in lines_to(server):
+            assert line.found("How long is the spillway") == {"dam.md"}
+
+        def entries() -> float:
+            found: float = server.command("cache", "stats", "--json").json["retrieval"]["entries"]
+            return found
+
+        assert entries() == 2
+        server.command("cache", "purge", "--kb", "kb")
+        reached(lambda: entries() == 0)
+
+
 def test_processes_share_through_redis_and_survive_what_is_poisoned(tmp_path: Path) -> None:
     with keeper() as redis:
-        config = (
-            f"{LEXICAL}\n[server.connections]\nkeep_alive_s = 300\n"
-            f'[coordination]\nredis_url = "{redis.connection_url}"\n'
-        )
+        config = f'{PATIENT}[coordination]\nredis_url = "{redis.connection_url}"\n'
         with served(tmp_path, config, "--workers", "2") as server:
             server.ask.put("kb", "dam.md", "# Dam\n\nThe spillway is 120 metres long.\n")
             lines = lines_to(server)

@@ -73,7 +73,7 @@ class CacheCalls:
         self._serving = serving
         self._collect = collect
         self._clock = clock
-        self.told: Callable[[str], Awaitable[None]] = _nobody
+        self.told: Callable[[str], None] = lambda _kb: None
 
     def handlers(self) -> Mapping[str, Handler]:
         """What the folder's socket offers."""
@@ -133,7 +133,7 @@ class CacheCalls:
     async def purge(self, call: PurgeCall) -> int:
         """Forget, here and in every process that hears of it; how many entries that was here."""
         count = self._tiers.purge(call.kb)
-        await self.told(call.kb)
+        self.told(call.kb)
         return count
 
 
@@ -157,7 +157,3 @@ def _figures(page: Page) -> dict[str, dict[str, float]]:
             elif family.name in _FAMILIES:
                 figures[family.name.removeprefix("forebay_cache_")] = value
     return found
-
-
-async def _nobody(_kb: str) -> None:
-    """No other process is told."""

@@ -17,6 +17,7 @@ from forebay import __version__
 from forebay.app.admitting import open_admission
 from forebay.app.bearer_keys import generation_keys
 from forebay.app.caching import TierOpener, Tiers, open_tiers
+from forebay.app.eventing import Events, open_events
 from forebay.app.latency import wake_promptly
 from forebay.app.overriding import Overriding
 from forebay.app.remote import RemoteWriting
@@ -97,6 +98,7 @@ class Service(msgspec.Struct, frozen=True):
 
     app: GatewayApp
     answerer: Answerer
+    events: Events
 
     def shortcomings(self) -> tuple[str, ...]:
         """What works at less than its best, in sentences; cheap enough for every probe."""
@@ -286,9 +288,12 @@ async def open_service(
             held: list[Service] = []
             parts = _parts(answerer, telemetry, lambda: readiness(held[0]))
             parts = msgspec.structs.replace(parts, figures=figures(telemetry.metrics))
-            service = Service(build_app(parts), answerer)
-            held.append(service)
-            yield service
+            coordination = process.reading.settings.coordination
+            poke = process.reading.versions.poke
+            async with open_events(coordination, answerer.tiers, poke) as events:
+                service = Service(build_app(parts), answerer, events)
+                held.append(service)
+                yield service
     finally:
         await asyncio.to_thread(telemetry.close)
 

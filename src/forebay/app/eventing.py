@@ -57,14 +57,21 @@ class Events:
             group.create_task(self._listen())
 
     async def _send(self) -> None:
+        broken = False
         while True:
             event = await self._queue.get()
             try:
                 await self._bus.publish(event)
-                self.sent += 1
             except ForebayError as error:
                 self.lost += 1
-                log.warning("an event was not sent: %s", error.message)
+                if not broken:
+                    log.warning("change events are not sent: %s", error.message)
+                broken = True
+            else:
+                self.sent += 1
+                if broken:
+                    log.info("change events are sent again")
+                broken = False
 
     async def _listen(self) -> None:
         deliveries = self._bus.subscribe()

@@ -19,6 +19,7 @@ from forebay.app import sharing
 from forebay.app.cache_calls import CacheCalls
 from forebay.app.changing import kb_of_path
 from forebay.app.composition import Service, open_service, run_loop
+from forebay.app.eventing import Events
 from forebay.app.figures import FiguresOfAll
 from forebay.app.latency import settle_memory
 from forebay.app.remote import handlers
@@ -117,11 +118,12 @@ async def _serve(run: _Run) -> int:
         async with open_service(process, progress.readiness, figures.over) as service:
             server = Server(service.app, [listener])
             clock = process.reading.clock
+            cache = _cache_calls(service, figures)
             calls = {
                 **handlers(writing, clock),
                 **sharing.handlers(service.answerer.admission.desk.ledger, clock),
                 **figures.handlers(),
-                **_cache_calls(service, figures).handlers(),
+                **cache.handlers(),
             }
             socket_server = WriterServer(store_folder(settings), calls)
             await socket_server.start()
@@ -133,7 +135,10 @@ async def _serve(run: _Run) -> int:
                     ]
                     workers = _workers(run, listener, figures)
                     loop = asyncio.get_running_loop()
-                    writing.told = partial(loop.call_soon_threadsafe, workers.tell_versions)
+                    writing.told = partial(
+                        loop.call_soon_threadsafe, _tell_versions, workers, service.events
+                    )
+                    cache.told = partial(_tell_to_forget, workers, service.events)
                     beside.append(group.create_task(workers.run()))
                     with _reload_on_hangup(run, service, workers):
                         await server.serve()
@@ -142,6 +147,17 @@ async def _serve(run: _Run) -> int:
             finally:
                 await socket_server.close()
     return 0
+
+
+def _tell_versions(workers: WorkerSet, events: Events) -> None:
+    """A version was announced: to the processes of this folder, and to those of other machines."""
+    workers.tell_versions()
+    events.tell("documents")
+
+
+def _tell_to_forget(workers: WorkerSet, events: Events, kb: str) -> None:
+    workers.forget(kb)
+    events.tell("purge", kb)
 
 
 def _cache_calls(service: Service, figures: FiguresOfAll) -> CacheCalls:

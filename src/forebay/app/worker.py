@@ -19,7 +19,7 @@ from forebay.app.figures import FiguresOfWorker
 from forebay.app.latency import settle_memory
 from forebay.app.runtime import open_process, store_folder
 from forebay.app.settings import Settings
-from forebay.app.workers import ASK_FIGURES, VERSIONS
+from forebay.app.workers import ASK_FIGURES, FORGET, VERSIONS
 from forebay.gateway.identity import build_table
 from forebay.gateway.parts import Readiness
 from forebay.gateway.server import Server
@@ -62,6 +62,9 @@ async def _follow_parent(server: Server, service: Service, figures: FiguresOfWor
             continue
         if line == VERSIONS:
             service.answerer.process.reading.versions.poke()
+            continue
+        if line.startswith(FORGET):
+            service.answerer.tiers.purge(line.removeprefix(FORGET).strip().decode())
             continue
         try:
             settings = msgspec.json.decode(line, type=Settings)

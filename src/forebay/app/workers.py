@@ -24,6 +24,8 @@ ASK_FIGURES = b"figures\n"
 """The line that asks a worker for its figures; settings begin with a brace."""
 VERSIONS = b"versions\n"
 """The line that tells a worker that a new version was announced."""
+FORGET = b"forget "
+"""Begins the line that tells a worker to forget what it keeps of a kb; none named: of all."""
 
 
 class WorkerSet:
@@ -70,6 +72,11 @@ class WorkerSet:
             if pipe is None or pipe.is_closing() or pipe.transport.get_write_buffer_size():
                 continue
             pipe.write(VERSIONS)
+
+    def forget(self, kb: str) -> None:
+        """Let every worker forget what it keeps of a kb; empty: of all."""
+        for process in self._processes.values():
+            _write(process, FORGET + kb.encode() + b"\n")
 
     async def run(self) -> None:
         """Keep the workers running until cancelled, then end them within ``stop_s``."""
