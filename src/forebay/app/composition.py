@@ -44,7 +44,7 @@ from forebay.pipeline.answer import AnswerParts, AnswerPipeline, claimant
 from forebay.pipeline.knowledge import KnowledgeService
 from forebay.pipeline.messages import Answering, Citation
 from forebay.pipeline.splitting import Splitting, SplittingAnswers
-from forebay.policy.admission import Admission, AdmissionSettings
+from forebay.policy.admission import Admission
 from forebay.policy.bulkhead import BoundedRetriever
 from forebay.policy.connections import ConnectionSettings, ConnectionSizer
 from forebay.policy.pace import Pace
@@ -154,7 +154,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             open_admission(settings, reading.clock, store_folder(settings), shared)
         )
         opener = await stack.enter_async_context(open_tiers(reading, share=share))
-        retriever = _bounded(_hybrid(reading, opener), settings.admission, admission)
+        retriever = _bounded(_hybrid(reading, opener), settings, admission)
         prompting = PromptBuilder(_within_pools(settings), counter, secrets.token_hex(8))
         parts = AnswerParts(
             retriever=opener.retriever(retriever, prompting.version),
@@ -210,12 +210,12 @@ def _hybrid(reading: Reading, opener: TierOpener) -> HybridRetriever:
     )
 
 
-def _bounded(
-    retriever: Retriever, settings: AdmissionSettings, admission: Admission
-) -> BoundedRetriever:
-    """Answers are fed at generation's pace, unless everybody goes in at once."""
-    pace = Pace(settings.pace, admission.desk.takes) if settings.enabled else None
-    return BoundedRetriever(retriever, admission.desk.clock, settings.retrieval, pace)
+def _bounded(retriever: Retriever, settings: Settings, admission: Admission) -> BoundedRetriever:
+    """Answers are fed at generation's pace; quoting takes what comes, and so do all open gates."""
+    asked, pace = settings.admission, None
+    if asked.enabled and settings.generation.backend != "extractive":
+        pace = Pace(asked.pace, admission.desk.takes)
+    return BoundedRetriever(retriever, admission.desk.clock, asked.retrieval, pace)
 
 
 def _within_pools(settings: Settings) -> ContextSettings:
