@@ -6,12 +6,18 @@ import pytest
 
 from forebay.lab.measure.recorder import RecorderOptions
 from forebay.lab.measure.result import Run, RunResult
+from forebay.lab.sim.admitted import admitted
 from forebay.lab.sim.fleet import PoolConfig
 from forebay.lab.sim.profiles import find_profile
 from forebay.lab.sim.run import VirtualOptions, simulate
 from forebay.lab.workload.arrivals import PoissonArrivals
 from forebay.lab.workload.plan import Workload, WorkloadSpec
 from forebay.lab.workload.presets import preset_kinds, preset_workload
+from forebay.policy.admission import AdmissionSettings, PoolAdmission
+from forebay.policy.gate import GateSettings
+
+# Nobody has told the gate how many tokens the engine's memory holds.
+SETTINGS = AdmissionSettings(pools={"engines": PoolAdmission(gate=GateSettings(max_tokens=1e9))})
 
 
 def run(
@@ -20,8 +26,14 @@ def run(
     found = find_profile(profile)
     config = found.engine_config(max_model_len=16_384, **engine)
     pool = PoolConfig(engine=config, name="engines", replicas=replicas)
-    options = VirtualOptions(seed=seed, router="admission", recorder=RecorderOptions(warmup_s=5.0))
-    return simulate(workload, [(pool, found.step_model())], Run(source="simulation"), options)
+    options = VirtualOptions(seed=seed, recorder=RecorderOptions(warmup_s=5.0))
+    return simulate(
+        workload,
+        [(pool, found.step_model())],
+        Run(source="simulation"),
+        options,
+        admitted(SETTINGS),
+    )
 
 
 def test_summaries_that_have_time_do_not_keep_out_questions_that_have_none() -> None:
@@ -37,7 +49,7 @@ def test_summaries_that_have_time_do_not_keep_out_questions_that_have_none() -> 
 @pytest.mark.parametrize("seed", [4, 6])
 def test_a_first_second_in_which_nobody_is_answered_does_not_shut_the_door(seed: int) -> None:
     """Long prompts take the first second whole, and light answers end at their deadline."""
-    workload = preset_workload("heavy5", 60.0, 40.0)
+    workload = preset_workload("heavy5", 60.0, 90.0)
     found = run(workload, "l20/8b/fp8", seed=seed, kv_tokens=20_000)
     # 2 and 13 of 5,000 in 90 s: their latency passed for that of an empty engine.
     assert found.by_kind["light"].good >= 200
