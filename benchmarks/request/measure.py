@@ -129,6 +129,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, client: Client) -> None:
         self.client = client
         self.head, self.began, self.busy = b"", 0.0, False
+        self.missing = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
@@ -142,8 +143,14 @@ class _Connection(asyncio.Protocol):
         client = self.client
         client.reads += 1
         client.events += data.count(b'"delta":{"')
-        self.head = self.head or data
-        if data.endswith((b"0\r\n\r\n", b"}")):
+        if not self.head:
+            self.head, self.missing = data, _length(data)
+        if self.missing:
+            self.missing -= len(data)
+            ended = self.missing == 0
+        else:
+            ended = data.endswith(b"0\r\n\r\n")
+        if ended:
             ok = self.head.startswith(b"HTTP/1.1 200")
             if not ok or b'"error"' in data:
                 client.said, ok = data[-300:].decode(), False
@@ -155,6 +162,15 @@ class _Connection(asyncio.Protocol):
             self.client.failed += 1
         if self in self.client.idle:
             self.client.idle.remove(self)
+
+
+def _length(data: bytes) -> int:
+    """Bytes of an answer with its head; 0 where it comes in chunks."""
+    head = data.partition(b"\r\n\r\n")[0]
+    for line in head.split(b"\r\n"):
+        if line.lower().startswith(b"content-length:"):
+            return len(head) + 4 + int(line.partition(b":")[2])
+    return 0
 
 
 def requests_of(case: Case) -> list[bytes]:
@@ -275,11 +291,11 @@ def cpu_s(one: psutil.Process) -> float:
 @contextmanager
 def running(case: Case, source: Path) -> Iterator[tuple[int, int, int]]:
     """Port, process of the server and of the engine (0: none)."""
-    folder = Path(tempfile.mkdtemp(prefix="forebay-request-"))
     port, engine = free_port(), free_port()
     environment = {**ENV, "PYTHONPATH": str(source)}
     with ExitStack() as stack:
-        engine_pid = 0
+        name = stack.enter_context(tempfile.TemporaryDirectory(prefix="forebay-request-"))
+        folder, engine_pid = Path(name), 0
         if case.engine is not None:
             command = [*FOREBAY, "simulate", "serve", "--port", str(engine), *case.engine]
             child = stack.enter_context(
