@@ -106,30 +106,42 @@ async def open_process(
             async with _background(versions.follow(settings.store.poll_ms / 1000, thread.run)):
                 yield Process(reading, None)
             return
-        upkeep = BlockingPool(search_executor(1))
-        stack.callback(upkeep.close)
-        writing = Writing(
-            WritingParts(
-                writer=writer,
-                indexes=indexes,
-                announced=announced,
-                changing=alone if leases is None else leases.changing,
-                thread=thread,
-                upkeep=upkeep,
-                embedder=embedder,
-                settings=settings.ingest,
-                maintenance_s=settings.store.maintenance_s,
-                reserve_bytes=settings.store.reserve_bytes,
-                index_folder=partial(index_folder, folder),
-                defaults=partial(upload_defaults, settings),
-                counter=chunk_counter(settings.embedding, model_cache(settings)),
-                clock=clock,
-            )
-        )
+        writing = _writing(reading, writer, announced, thread, stack)
         started = asyncio.Event()
         async with _background(writing.run(started)):
             await started.wait()
             yield Process(reading, writing)
+
+
+def _writing(
+    reading: Reading,
+    writer: StoreWriter,
+    announced: Announced,
+    thread: BlockingPool,
+    stack: AsyncExitStack,
+) -> Writing:
+    """The writing half beside ``reading``; ``thread`` is the one that writes."""
+    upkeep = BlockingPool(search_executor(1))
+    stack.callback(upkeep.close)
+    settings, leases = reading.settings, reading.leases
+    return Writing(
+        WritingParts(
+            writer=writer,
+            indexes=reading.indexes,
+            announced=announced,
+            changing=alone if leases is None else leases.changing,
+            thread=thread,
+            upkeep=upkeep,
+            embedder=reading.embedder,
+            settings=settings.ingest,
+            maintenance_s=settings.store.maintenance_s,
+            reserve_bytes=settings.store.reserve_bytes,
+            index_folder=partial(index_folder, store_folder(settings)),
+            defaults=partial(upload_defaults, settings),
+            counter=chunk_counter(settings.embedding, model_cache(settings)),
+            clock=reading.clock,
+        )
+    )
 
 
 async def _leases(
