@@ -100,7 +100,9 @@ def _score(comers: Comers, constants: QueryConstants) -> _Scores:
     cosine = np.full(len(words), np.nan)
     if constants.meaning is not None and comers.embedded.any():
         query = np.frombuffer(constants.meaning.vector, "<f4")
-        cosine = np.where(comers.embedded, comers.vectors @ query, np.nan)
+        # One by one: BLAS takes several threads for a long product, and waits for them.
+        found = np.vecdot(comers.vectors, query)
+        cosine = np.where(comers.embedded, found, np.nan)
     return _Scores(words, cosine, news)
 
 
