@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import sys
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -32,6 +32,7 @@ from forebay.cache.near import NearQuestions
 from forebay.cache.prompts import PreparedPrompts, Prompting, Tokens
 from forebay.cache.retrieval import CachedRetriever, KeptHits, RetrievalTierParts
 from forebay.cache.rules import AnswerRules
+from forebay.cache.sessions import Sessions
 from forebay.cache.settings import AnswerRule, CacheSettings
 from forebay.cache.shared_redis import RedisValues
 from forebay.cache.values import KIND_ANSWER, KIND_RETRIEVAL, Codec, StructCodec
@@ -120,6 +121,8 @@ class Tiers(msgspec.Struct):
     answers: CachedAnswering | None = None
     near: NearQuestions | None = None
     prompts: PreparedPrompts | None = None
+    sessions: Sessions | None = None
+    prewarming: Callable[[], dict[str, float]] | None = None
     rules: AnswerRules = AnswerRules(CacheSettings().answers)
 
     def reload(self, settings: CacheSettings) -> None:
@@ -137,6 +140,8 @@ class Tiers(msgspec.Struct):
         if self.prompts is not None:
             # Nobody's to tell, and soon built.
             self.prompts.clear()
+        if self.sessions is not None:
+            self.sessions.clear()
         return sum(self._purged(name, tier, kb) for name, tier in self.memory.items())
 
     def _purged(self, name: str, tier: MemoryTier[bytes], kb: str) -> int:
@@ -165,6 +170,10 @@ class Tiers(msgspec.Struct):
             found["answer"].update(self.near.statistics())
         if self.prompts is not None:
             found["prompt"] = self.prompts.statistics()
+        if self.sessions is not None:
+            found["session"] = self.sessions.statistics()
+        if self.prewarming is not None:
+            found["prewarm"] = self.prewarming()
         return found
 
 
@@ -227,6 +236,13 @@ class TierOpener:
         """Counts of the prompts by engines, with those that were asked for."""
         prompts = self.tiers.prompts
         return inner if prompts is None else prompts.counting(inner)
+
+    def sessions(self) -> Sessions | None:
+        """What conversations are about; None: switched off."""
+        settings = self._settings.sessions
+        if settings.enabled and self.tiers.sessions is None:
+            self.tiers.sessions = Sessions(settings, self._reading.clock)
+        return self.tiers.sessions
 
     def near(self, template: str) -> NearAnswers | None:
         """Answers to questions that say the same; None: switched off, or there are no vectors."""

@@ -20,6 +20,8 @@ from forebay.app.caching import TierOpener, Tiers, open_tiers
 from forebay.app.eventing import Events, open_events
 from forebay.app.latency import wake_promptly
 from forebay.app.overriding import Overriding
+from forebay.app.prefilling import Around, open_prewarming
+from forebay.app.prewarming import Prewarmer
 from forebay.app.remote import RemoteWriting
 from forebay.app.runtime import Process, Reading, open_process, store_folder
 from forebay.app.settings import Settings, environment
@@ -38,10 +40,12 @@ from forebay.generation.pools import Pool
 from forebay.generation.settings import EngineSettings
 from forebay.generation.tokenizing import open_tokens
 from forebay.ingest import EstimatedTokenCounter, TextSplitter
+from forebay.kernel.clock import WallClock
 from forebay.kernel.context import RequestContext
 from forebay.kernel.stages import GenerationRequest, Retriever, TokenCounter
 from forebay.pipeline.answer import AnswerParts, AnswerPipeline, claimant
 from forebay.pipeline.knowledge import KnowledgeService
+from forebay.pipeline.listening import Listening
 from forebay.pipeline.messages import Answering, Citation
 from forebay.pipeline.splitting import Splitting, SplittingAnswers
 from forebay.policy.admission import Admission
@@ -73,6 +77,7 @@ class Answerer(msgspec.Struct, frozen=True):
     tiers: Tiers
     shared: SharedQuotas | None = None
     warmer: Warmer | None = None
+    prewarmer: Prewarmer | None = None
     engines: Sequence[Pool] = ()
 
     def reload(self, settings: Settings) -> None:
@@ -112,13 +117,14 @@ class Service(msgspec.Struct, frozen=True):
 
     def waiting(self) -> tuple[str, ...]:
         """What readiness still waits for beside the folders."""
-        warmer = self.answerer.warmer
-        return warmer.waiting() if warmer is not None else ()
+        parts = (self.answerer.warmer, self.answerer.prewarmer)
+        return tuple(why for part in parts if part is not None for why in part.waiting())
 
     async def warmed(self) -> None:
-        """Wait until every engine was warmed, or had its time."""
-        if self.answerer.warmer is not None:
-            await self.answerer.warmer.done()
+        """Wait until engines and caches were warmed, or had their time."""
+        for part in (self.answerer.warmer, self.answerer.prewarmer):
+            if part is not None:
+                await part.done()
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:
@@ -178,18 +184,26 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             prompting.version,
             partial(_charge_question, admission, counter),
         )
-        engines = generator.pools if isinstance(generator, OpenAIGenerator) else ()
+        around = Around(opener.tiers, parts.prompting, answering, retriever, admission)
+        prewarmer = await stack.enter_async_context(open_prewarming(process, around, serves=share))
         yield Answerer(
             process=process,
-            answering=answering,
+            answering=_heard(answering, opener, prewarmer),
             admission=admission,
             retriever=retriever,
             quotas=quotas,
             tiers=opener.tiers,
             shared=shared,
             warmer=warmer,
-            engines=engines,
+            prewarmer=prewarmer,
+            engines=generator.pools if isinstance(generator, OpenAIGenerator) else (),
         )
+
+
+def _heard(answering: Answering, opener: TierOpener, prewarmer: Prewarmer | None) -> Answering:
+    """The answering life, with what listens to it."""
+    told = None if prewarmer is None else prewarmer.asked
+    return Listening(answering, opener.sessions(), told, WallClock())
 
 
 async def _charge_question(

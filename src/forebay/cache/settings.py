@@ -9,7 +9,9 @@ from msgspec import Meta
 
 from forebay.cache.carrying import CarryingSettings
 from forebay.cache.near import NearSettings
+from forebay.cache.prewarm import PrewarmSettings
 from forebay.cache.prompts import PromptTierSettings
+from forebay.cache.sessions import SessionTierSettings
 from forebay.cache.shared_settings import SharedValuesSettings
 
 Route = Literal["chat", "mcp"]
@@ -116,6 +118,8 @@ class CacheSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retrieval: RetrievalTierSettings = RetrievalTierSettings()
     answers: AnswerTierSettings = AnswerTierSettings()
     prompts: PromptTierSettings = PromptTierSettings()
+    sessions: SessionTierSettings = SessionTierSettings()
+    prewarm: PrewarmSettings = PrewarmSettings()
     shared: Annotated[
         bool,
         Meta(description="Share tiers between processes through coordination.redis_url."),

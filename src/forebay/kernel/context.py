@@ -133,7 +133,8 @@ class RequestContext:
 
     Mutable on purpose in few places only: ``stages``, ``degradations``, ``address`` (the client's,
     set by the gateway), ``placement`` and ``rate`` (set by admission), ``kb_version`` (pinned by
-    retrieval), ``served`` (which version may be served, told when the query began).
+    retrieval), ``served`` (which version may be served, told when the query began), ``labels``
+    (what the request is, in words of which there are few; told in the log).
     """
 
     __slots__ = (
@@ -143,6 +144,7 @@ class RequestContext:
         "deadline",
         "degradations",
         "kb_version",
+        "labels",
         "no_cache",
         "placement",
         "principal",
@@ -180,6 +182,7 @@ class RequestContext:
         self.kb_version: int | None = None
         self.rung: str | None = None
         self.served: Served | None = None
+        self.labels: dict[str, str] = {}
         self.cache: dict[str, str] = {"embedding": "off", "retrieval": "off", "answer": "off"}
 
     @contextmanager

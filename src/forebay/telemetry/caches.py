@@ -18,6 +18,11 @@ _EVENTS = {
     "kept": "kept",
     "found": "hit",
     "lacking": "miss",
+    "foretold": "foretold",
+    "filled": "filled",
+    "failed": "failed",
+    "put_off": "put_off",
+    "lost": "lost",
 }
 """What a tier counts, by its name there: what becomes of entries beside hits and misses."""
 _REFUSED = "refused_"

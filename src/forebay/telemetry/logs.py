@@ -203,6 +203,7 @@ class AccessLog:
         if report.ctx is not None:
             fields["tenant"] = report.ctx.principal.tenant
             fields["key"] = report.ctx.principal.key_id
+            fields |= report.ctx.labels
             if report.ctx.degradations:
                 fields["degradations"] = [
                     f"{step.stage}:{step.rung} ({step.reason})" for step in report.ctx.degradations
