@@ -152,6 +152,18 @@ class TestRedis(Bucket300):
             running.cancel()
         await authority.close()
 
+    async def test_no_cancellation_is_lost_whenever_it_comes(
+        self, authority: RedisAuthority
+    ) -> None:
+        await authority.exchange(QuotaCall())
+        for turns in range(60):
+            call = asyncio.create_task(authority.exchange(QuotaCall()))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            cut_off = call.cancel()
+            await asyncio.wait({call})
+            assert call.cancelled() == cut_off, f"lost after {turns} turns of the loop"
+
     async def test_prefixes_keep_services_apart(
         self, authority: RedisAuthority, valkey: ValkeyServer
     ) -> None:

@@ -52,6 +52,18 @@ class TestRedis(LeaseConformance):
     def passes(self) -> Passes:
         return asyncio.sleep
 
+    async def test_no_cancellation_is_lost_whenever_it_comes(
+        self, authority: RedisVersions
+    ) -> None:
+        await authority.exchange(LeaseCall("holder", LEASE_S))
+        for turns in range(60):
+            call = asyncio.create_task(authority.exchange(LeaseCall("holder", LEASE_S)))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            cut_off = call.cancel()
+            await asyncio.wait({call})
+            assert call.cancelled() == cut_off, f"lost after {turns} turns of the loop"
+
     async def test_a_server_that_forgot_the_script_gets_it_again(
         self, authority: RedisVersions, passes: Passes
     ) -> None:

@@ -42,6 +42,9 @@ class RedisVersions:
                 max_connections=_CONNECTIONS,
                 timeout=_CONNECT_S,
                 socket_connect_timeout=_CONNECT_S,
+                # Its own goes through asyncio.wait_for, which loses a cancellation that comes with
+                # the result (before Python 3.12).
+                socket_timeout=None,
                 retry=Retry(NoBackoff(), 0),
                 decode_responses=True,
             )

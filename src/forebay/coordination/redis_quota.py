@@ -51,6 +51,9 @@ class RedisAuthority:
             settings.redis_url,
             max_connections=1,
             socket_connect_timeout=_CONNECT_S,
+            # Callers bound the wait: the client's own goes through asyncio.wait_for, which loses a
+            # cancellation that comes with the result (before Python 3.12).
+            socket_timeout=None,
             retry=Retry(NoBackoff(), 0),
             decode_responses=True,
         )

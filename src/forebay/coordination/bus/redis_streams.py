@@ -152,7 +152,13 @@ def _number(position: str) -> tuple[int, int]:
 def _connect(url: str) -> Redis:
     try:
         redis: Redis = Redis.from_url(
-            url, socket_connect_timeout=1.0, retry=Retry(NoBackoff(), 0), decode_responses=False
+            url,
+            socket_connect_timeout=1.0,
+            # Every call is bounded here: the client's own bound goes through asyncio.wait_for,
+            # which loses a cancellation that comes with the result (before Python 3.12).
+            socket_timeout=None,
+            retry=Retry(NoBackoff(), 0),
+            decode_responses=False,
         )
     except ValueError as error:
         raise ConfigError(
