@@ -178,7 +178,8 @@ class PoolGate:
             # The speed of late, not since the beginning: it shows what crowding does at once.
             written = max(1, tokens - ticket.sampled_tokens)
             in_flight = self.loads[ticket.replica].requests
-            self.limit.observe((now - ticket.sampled_at) / written, self._used(in_flight))
+            speed = (now - ticket.sampled_at) / written
+            self.limit.observe(speed, self._used(in_flight), bound=self._in_time(ticket))
             self.service.observe(ticket.input_tokens, tokens, now - ticket.sent_at)
             ticket.sampled_at = now
         self.batch.written += tokens - ticket.sampled_tokens
@@ -365,9 +366,9 @@ class PoolGate:
         output = ticket.expected_tokens
         if output is None:
             steps = SURELY * self.service.steps(ticket.input_tokens, 1)
-            takes_s = steps * self.limit.base
+            takes_s = steps * self.limit.unloaded
         elif not self._half_full():
-            takes_s = self.service.steps(ticket.input_tokens, output) * self.limit.base
+            takes_s = self.service.steps(ticket.input_tokens, output) * self.limit.unloaded
         else:
             takes_s = self.service.safe_s(ticket.input_tokens, output)
             # A crowd of long ones says little of short ones, and while these are refused for it
@@ -478,8 +479,18 @@ class PoolGate:
         steps = self.service.steps(ticket.input_tokens, ticket.output_tokens)
         self.tail.observe(took_s / steps, long=ticket.cost > self._settings.long_tokens)
         # An answer that its deadline cut shows by its speed whether it was crowded or just long.
-        used = self._used(in_flight)
-        self.limit.observe(took_s / steps, used, ok=ok is not False, cut=ok is None)
+        used, cut = self._used(in_flight), ok is None
+        bound = (ticket.deadline_at - ticket.sent_at) / steps if ok else self._in_time(ticket)
+        self.limit.observe(took_s / steps, used, ok=ok is not False, cut=cut, bound=bound)
+
+    def _in_time(self, ticket: Ticket) -> float:
+        """The time over steps with which it would end just at its deadline, if that is known."""
+        output = ticket.expected_tokens
+        if output is None:
+            return math.inf
+        return (ticket.deadline_at - ticket.sent_at) / self.service.steps(
+            ticket.input_tokens, output
+        )
 
 
 _RANK: dict[Priority, int] = {name: rank for rank, name in enumerate(CLASSES)}

@@ -10,12 +10,18 @@ times the unloaded one, from pools of one slot upwards (the floor is 1).
 No steady state shows the unloaded latency, and the first one may have been measured in a crowd. So
 every ``probe_every`` windows, and once when the doubling ends, one window is measured at
 limit / (1.5 x tolerance): were the limit too high by any factor, each probe takes a third off it.
+What happens to run in so little company meanwhile is ``unloaded``, which forecasts go by.
+
+Where deadlines are tighter than the tolerance they set the line: what ends just after them is as
+slow as what never ends.
 
 Latency is not all: ``scale`` is for whoever sees memory and throughput (``policy.batch``).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from statistics import median
 from typing import Annotated
 
@@ -26,6 +32,10 @@ from forebay.kernel.errors import ConfigError
 
 MOST_RISE = 1.25
 """How much one probe may raise the unloaded latency."""
+IN_TIME = 0.9
+"""Of the latency with which an answer would end at its deadline, this is accepted."""
+FEW = 4
+"""Latencies in little company whose median is believed."""
 
 
 class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,6 +62,9 @@ class AdaptiveLimit:
 
     __slots__ = (
         "_base",
+        "_bounds",
+        "_calm",
+        "_calm_latency",
         "_cut",
         "_doubling",
         "_exact",
@@ -73,6 +86,9 @@ class AdaptiveLimit:
         self._exact = float(settings.initial)
         self._base: float | None = None
         self._samples: list[float] = []
+        self._bounds: list[float] = []
+        self._calm: list[float] = []
+        self._calm_latency = math.inf
         self._failed = 0
         self._cut = 0
         self._peak = 0
@@ -103,17 +119,34 @@ class AdaptiveLimit:
         return self._base or 0.0
 
     @property
+    def unloaded(self) -> float:
+        """The least it takes in little company, over cost: of late, if that is less than the base.
+
+        0 until the base is known.
+        """
+        return min(self.base, self._calm_latency)
+
+    @property
     def accepted(self) -> float:
         """The latency over cost at which it settles; 0 until the unloaded one is known."""
         return self._settings.tolerance * self.base
 
     def observe(
-        self, latency: float, in_flight: int, *, ok: bool = True, cut: bool = False
+        self,
+        latency: float,
+        in_flight: int,
+        *,
+        ok: bool = True,
+        cut: bool = False,
+        bound: float = math.inf,
     ) -> None:
         """Note one end: latency over cost, how many were in work there, whether it worked.
 
         ``cut``: its deadline ended it; its latency is a bound, and perhaps of one token's waiting.
+        ``bound``: the latency with which it would have ended just at its deadline.
         """
+        if ok and not cut:
+            self._note_calm(latency, in_flight)
         if self._skip:
             # It began before the limit fell.
             self._skip -= 1
@@ -121,12 +154,12 @@ class AdaptiveLimit:
         self._peak = max(self._peak, in_flight)
         if ok:
             self._samples.append(latency)
+            self._bounds.append(bound)
             self._cut += cut
         else:
             self._failed += 1
-        if len(self._samples) + self._failed >= max(
-            self._settings.window, self.limit * self._places
-        ):
+        enough = max(self._settings.window, min(self.limit, self._peak) * self._places)
+        if len(self._samples) + self._failed >= enough:
             self._decide()
 
     def scale(self, factor: float) -> None:
@@ -144,10 +177,33 @@ class AdaptiveLimit:
         """The limit and the unloaded latency it goes by."""
         return {"limit": self.limit, "base": self.base}
 
+    def _note_calm(self, latency: float, in_flight: int) -> None:
+        """What runs in as little company as a probe shows how fast it can be.
+
+        Who is refused by a base learned in a crowd leaves the pool so empty that no window fills.
+        """
+        if in_flight > max(1.0, self._exact / (1.5 * self._settings.tolerance)):
+            self._calm.clear()
+            return
+        self._calm.append(latency)
+        if len(self._calm) == FEW:
+            self._calm_latency = median(self._calm)
+            self._calm.clear()
+
+    def _reached(self, peak: int) -> float:
+        """What was really tried of a limit that is looked for."""
+        return min(self._exact, max(peak, self._settings.initial))
+
+    def _line(self, bounds: Sequence[float]) -> float:
+        """The latency that is accepted."""
+        assert self._base is not None
+        in_time = IN_TIME * median(bounds)
+        return max(self._base, min(self._settings.tolerance * self._base, in_time))
+
     def _decide(self) -> None:
-        samples, failed, peak = self._samples, self._failed, self._peak
+        samples, bounds, failed, peak = self._samples, self._bounds, self._failed, self._peak
         crowded = 2 * self._cut > len(samples)
-        self._samples, self._failed, self._cut, self._peak = [], 0, 0, 0
+        self._samples, self._bounds, self._failed, self._cut, self._peak = [], [], 0, 0, 0
         self._windows += 1
         self._grows = False
         if failed > len(samples) // 4:
@@ -156,9 +212,12 @@ class AdaptiveLimit:
             return
         if crowded:
             # No unloaded latency is learned from those who ran out of time.
+            # What seemed unloaded was a crowd: it is looked for where a probe would.
+            misled = self._doubling and self._base is not None
             self._doubling = self._fresh = False
             self._restore = None
-            self._set(self._exact / 2)
+            fewer = 1.5 * self._settings.tolerance if misled else 1.0
+            self._set(self._reached(peak) / 2 / fewer)
             self._skip = peak * self._places
             return
         if self._fresh:
@@ -178,12 +237,12 @@ class AdaptiveLimit:
             self._base, self._doubling = middle, True
         elif self._base is None or middle < self._base:
             self._base = middle
-        ratio = middle / (self._settings.tolerance * self._base)
+        ratio = middle / self._line(bounds)
         ended = self._doubling and ratio > 1
         self._fresh = self._fresh and ratio <= 1
         self._doubling = self._doubling and not ended
         if ratio > 1:
-            self._set(self._exact * max(0.5, 1 / ratio))
+            self._set((self._reached(peak) if ended else self._exact) * max(0.5, 1 / ratio))
             # Those in work began in the crowd: counted again they would shrink it twice.
             self._skip = peak * self._places
         elif peak >= self.limit:

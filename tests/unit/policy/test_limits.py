@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from random import Random
 
@@ -229,3 +230,22 @@ def test_retries_stay_within_a_tenth() -> None:
     assert not budget.take(2, remaining_s=10, needs_s=1)
     budget.request()
     assert not RetryBudget(RetrySettings()).take(1, remaining_s=0.5, needs_s=1)
+
+
+def test_where_deadlines_are_tight_they_set_the_line() -> None:
+    loose, tight = (AdaptiveLimit(LimitSettings(initial=16)) for _ in range(2))
+    for limit, bound in ((loose, math.inf), (tight, 1.0)):
+        for latency in [0.9] * 16 + [1.2] * 16:
+            limit.observe(latency, 16, bound=bound)
+    assert loose.limit > 16, "less than twice the unloaded latency is accepted"
+    assert tight.limit < 16, "a third over what ends in time is not"
+
+
+def test_forecasts_go_by_what_runs_in_little_company() -> None:
+    limit = AdaptiveLimit(LimitSettings(initial=16))
+    for _ in range(16):
+        limit.observe(3.0, 16)
+    assert (limit.base, limit.unloaded) == (3.0, 3.0)
+    for _ in range(4):
+        limit.observe(1.0, 1)
+    assert (limit.base, limit.unloaded) == (3.0, 1.0)
