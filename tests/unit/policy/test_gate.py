@@ -186,7 +186,7 @@ def test_a_forecast_that_refuses_all_is_tried_while_the_pool_stands_empty() -> N
     made = plant(replicas=1)
     offer(made, 20, 10)
     made.clock.advance(10.0)
-    made.gate.limit._base = made.gate.limit._calm_latency = 2.0  # learned wrongly: 20 tokens would take 40 s
+    made.gate.limit._base = made.gate.limit._calm_latency = 2.0  # wrongly: 20 tokens, 40 s
     first, second = made.ask(within_s=5.0), made.ask(within_s=5.0)
     assert (first.state, second.state) == ("sent", "refused")
     good = made.good
