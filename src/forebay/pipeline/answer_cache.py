@@ -8,7 +8,7 @@ passages, and is served as long as a fresh search would find the very same ones.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -95,19 +95,16 @@ class CachedAnswering:
         """See ``Answering``."""
         return await self._inner.search(ctx, request)
 
-    async def answer(
+    def answer(
         self, ctx: RequestContext, request: AnswerRequest
-    ) -> AsyncGenerator[AnswerDelta | AnswerEnd, None]:
+    ) -> AsyncIterator[AnswerDelta | AnswerEnd]:
         """See ``Answering``."""
         rule, text = self._rule(ctx.principal, request)
-        if rule is None or ctx.no_cache:
-            ctx.cache[TIER] = "off" if rule is None else "bypass"
-            source = self._inner.answer(ctx, request)
-        else:
-            source = self._from_tier(ctx, request, text, rule)
-        async with closing(source) as events:
-            async for event in events:
-                yield event
+        if rule is not None and not ctx.no_cache:
+            return self._from_tier(ctx, request, text, rule)
+        if rule is not None:
+            ctx.cache[TIER] = "bypass"
+        return self._inner.answer(ctx, request)
 
     def statistics(self) -> dict[str, int]:
         """Answers under way, made, joined and kept."""
