@@ -30,6 +30,7 @@ _WHY: Mapping[Verdict, str] = {
     "absent": "nothing is kept for this question with these rights and settings.",
     "expired": "what was kept has lived its life.",
     "touched": "a change of the knowledge base may have altered what was kept.",
+    "behind": "what was kept cannot be judged yet: a change has only just come.",
     "unreadable": "what was kept cannot be read by this release.",
 }
 

@@ -18,7 +18,7 @@ from forebay.kernel.caching import ChangeBounds, Changes, Evidence, Served, Shar
 from forebay.kernel.clock import Clock
 
 V = TypeVar("V")
-Verdict = Literal["hit", "absent", "expired", "touched", "unreadable"]
+Verdict = Literal["hit", "absent", "expired", "touched", "behind", "unreadable"]
 Judge = Callable[[Evidence, Changes, int], Evidence | None]
 """The evidence as it is after changes; None: they may have altered the result."""
 
@@ -87,9 +87,9 @@ class VersionedTier(Generic[V]):
             return _ABSENT
         found = self._judged(key, data, served)
         self.verdicts[found.verdict] += 1
-        if found.entry is None:
+        if found.entry is None and found.verdict != "behind":
             self._parts.memory.remove(key)
-        elif found.moved:
+        elif found.entry is not None and found.moved:
             self.carried += 1
             self._remember(key, found.entry, self._parts.codec.encode(key, found.entry))
         return found
@@ -162,8 +162,11 @@ class VersionedTier(Generic[V]):
         if entry.kb_version >= served.version:
             return Found("hit", entry)
         moved = self._moved(entry)
-        if moved is None or moved.kb_version < served.version:
+        if moved is None:
             return Found("touched")
+        if moved.kb_version < served.version:
+            # What is known of changes does not reach that far yet; it will in a moment.
+            return Found("behind")
         return Found("hit", moved, moved=True)
 
     def _moved(self, entry: Entry[V]) -> Entry[V] | None:

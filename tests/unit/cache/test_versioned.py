@@ -70,6 +70,17 @@ def test_changes_that_are_not_known_any_more_end_it() -> None:
     assert tier.held(KEY, Served(2)).verdict == "touched"
 
 
+def test_an_entry_that_cannot_be_judged_yet_is_kept_and_not_served() -> None:
+    """A commit is served a moment before the log of changes has it."""
+    world = World()
+    tier = tier_of(world, VirtualClock())
+    tier.keep(KEY, entry_of())
+    world.change()
+    assert tier.held(KEY, Served(3)).verdict == "behind"
+    world.change()
+    assert tier.held(KEY, Served(3)).verdict == "hit"
+
+
 def test_a_result_of_an_old_state_that_comes_late_is_judged_like_any_other() -> None:
     """Its retrieval was held while a document it has was removed and that acknowledged."""
     world = World()
