@@ -172,6 +172,15 @@ class BackOff(Generic[S]):
         found = [(symbol, self._probability(known, symbol)) for symbol in likely]
         return heapq.nlargest(most, found, key=lambda one: one[1])
 
+    def likeliest(self, most: int) -> set[S]:
+        """The likeliest to come in each context that is known."""
+        found: set[S] = set()
+        # Taken at once: this runs beside the loop, which learns on.
+        for followers in tuple(self._followers.values()):
+            counts = dict(followers)
+            found.update(heapq.nlargest(most, counts, key=counts.__getitem__))
+        return found
+
     def __len__(self) -> int:
         return self._size
 
@@ -268,26 +277,19 @@ class Learner:
     def hot(self, stage: int, now: float, room: int) -> list[Foretold]:
         """What will be asked while a result lives, as far as the stage allows: ``room`` in all.
 
-        First the five likeliest of each segment and class, then by frequency, then the latest.
+        First the five likeliest in each context, after a class or a question, before the others;
+        then by frequency alone; then the latest.
         """
-        found = []
+        likeliest = self.questions.likeliest(STAGE_ONE_PREDICTIONS) if stage == 0 else set()
+        found: list[tuple[tuple[float, ...], Foretold]] = []
         # Taken at once: this runs beside the loop, which learns on.
         for key, known in tuple(self._known.items()):
             sure = self._chance(known, now)
-            if sure >= self._settings.confidence and self._worth(key):
-                found.append((known, sure))
-        if stage == 0:
-            by_class: dict[tuple[Hashable, str], list[tuple[_Known, float]]] = {}
-            for one in found:
-                by_class.setdefault((_segment(one[0].question), one[0].kind), []).append(one)
-            found = [
-                one
-                for group in by_class.values()
-                for one in heapq.nlargest(STAGE_ONE_PREDICTIONS, group, key=lambda one: one[1])
-            ]
-        order = (lambda one: one[0].at) if stage >= 2 else (lambda one: one[1])
-        likely = heapq.nlargest(room, found, key=order)
-        return [Foretold(known.question, sure) for known, sure in likely]
+            if sure < self._settings.confidence or not self._worth(key):
+                continue
+            rank = (known.at,) if stage >= 2 else (float(key in likeliest), sure)
+            found.append((rank, Foretold(known.question, sure)))
+        return [one for _, one in heapq.nlargest(room, found, key=lambda each: each[0])]
 
     def statistics(self) -> dict[str, float]:
         """How much is known."""
