@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import urllib.request
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import psutil
 import pytest
 from redis import Redis as Valkey
 
+from forebay.gateway.identity import hash_key
 from forebay.kernel.context import RequestContext
 from forebay.kernel.stages import SearchRequest, SearchResult
 from forebay.lab.sim.serving.server import SimulationServer
@@ -26,9 +29,10 @@ from tests.integration.in_process import (
     simulated,
     until,
 )
-from tests.integration.support import LEXICAL, Served, served
+from tests.integration.support import LEXICAL, Served, served, unused_port
 from tests.integration.support import until as reached
 from tests.integration.test_shared_quotas import keeper
+from tests.integration.test_simulate_serve import serving
 from tests.integration.test_workers import Line, line_to, workers
 
 RULE = '\n[[cache.answers.rules]]\nname = "all"\n'
@@ -71,12 +75,15 @@ def generated(engines: SimulationServer) -> int:
     return sum(sum(one.figures.finished.values()) for one in engines.replicas) - 1
 
 
-async def change(server: Gateway, method: str, text: str = "", path: str = DOCUMENT) -> None:
+async def change(
+    server: Gateway, method: str, text: str = "", path: str = DOCUMENT, key: str = ""
+) -> None:
     """Change a document; acknowledged when this returns."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     data = text.encode()
     head = (
         f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n"
+        f"authorization: Bearer {key}\r\n"
         f"content-type: text/markdown\r\ncontent-length: {len(data)}\r\n\r\n"
     )
     writer.write(head.encode() + data)
@@ -324,3 +331,102 @@ def test_processes_share_through_redis_and_survive_what_is_poisoned(tmp_path: Pa
                 values.set(key, [b"", b"\0" * 100, b"FB" + b"x" * 50][number % 3])
             server.command("cache", "purge")
             assert lines[0].found(question) == {"dam.md"}
+
+
+def test_what_processes_share_is_forgotten_too_and_no_claim_outlives_its_answer(
+    tmp_path: Path,
+) -> None:
+    rule = f"{RULE}min_ms = 100000\n"
+    with keeper() as redis:
+        config = f'{PATIENT}[coordination]\nredis_url = "{redis.connection_url}"\n{rule}'
+        with served(tmp_path, config, "--workers", "2") as server:
+            server.ask.put("kb", "dam.md", "# Dam\n\nThe spillway is 120 metres long.\n")
+            values = Valkey(port=redis.port)
+
+            def keys(kind: str) -> list[bytes]:
+                return list(values.scan_iter(match=f"forebay:cache:{kind}:*"))
+
+            messages = [{"role": "user", "content": QUESTION}]
+            asked = {"model": "forebay/kb", "messages": messages}
+            for line in lines_to(server):
+                # Too quick to be kept: the other process must not wait for what will not come.
+                assert line("POST", "/v1/chat/completions", asked)[0] == 200
+                reached(lambda: keys("value") and not keys("claim"))
+            server.command("cache", "purge", "--kb", "kb")
+            assert not keys("value")
+
+
+async def test_a_right_withdrawn_during_a_search_is_gone_for_all_who_ask_after_it(
+    tmp_path: Path,
+) -> None:
+    """The document stays, but not for these: a change of groups is a change like any other."""
+    tenant = '\n[[tenants]]\nname = "a"\nknowledge = ["kb"]\ngroups = ["staff", "hr"]\n'
+    keys = "".join(
+        f'[[tenants.keys]]\nhash = "{hash_key(name)}"\ngroups = ["{group}"]\nadmin = {admin}\n'
+        for name, group, admin in (("sk-staff", "staff", "false"), ("sk-hr", "hr", "true"))
+    )
+    async with cached(tmp_path, RULE + tenant + keys) as (server, _, held):
+
+        async def ask(key: str) -> Answer:
+            return await server.ask(headers={"authorization": f"Bearer {key}"})
+
+        held.go.clear()
+        before = asyncio.create_task(ask("sk-staff"))
+        await until(lambda: held.found == 1)
+        await change(
+            server,
+            "PUT",
+            "# Dam\n\nThe spillway is 120 metres long.\n",
+            f"{DOCUMENT}?groups=hr",
+            key="sk-hr",
+        )
+        held.go.set()
+        await before
+        for _ in range(2):
+            answer = await ask("sk-staff")
+            assert cited(answer) == set()
+            assert "120" not in said(answer)
+        assert cited(await ask("sk-hr")) == {"docs/dam.md"}
+
+
+def asked_of(url: str) -> float:
+    """Answers that an engine has ended."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as page:
+        lines = page.read().decode().splitlines()
+    return sum(
+        float(line.rsplit(" ", 1)[1])
+        for line in lines
+        if line.startswith("vllm:request_success_total")
+    )
+
+
+def whole_answer(port: int) -> str:
+    """The question on a connection of its own, which any process may accept."""
+    body = {"model": "forebay/kb", "messages": [{"role": "user", "content": QUESTION}]}
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/chat/completions",
+        json.dumps(body).encode(),
+        {"content-type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as reply:
+        answer: str = json.loads(reply.read())["choices"][0]["message"]["content"]
+    return answer
+
+
+def test_a_group_of_processes_makes_an_answer_once(tmp_path: Path) -> None:
+    options = [f"--set={name}={value}" for name, value in QUOTING.items()]
+    with keeper() as redis, serving("--port", str(unused_port()), *options) as (_, addresses):
+        [url] = addresses["replicas"]
+        # A busy machine must not be taken for a store that does not answer.
+        config = (
+            f'{PATIENT}[coordination]\nredis_url = "{redis.connection_url}"\n'
+            f"[cache.store]\ntimeout_ms = 2000\n{engine_config(f'{url}/v1')}{RULE}"
+        )
+        with served(tmp_path, config, "--workers", "2") as server:
+            server.ask.put("kb", "dam.md", "# Dam\n\nThe spillway is 120 metres long.\n")
+            lines_to(server)
+            warmed = asked_of(url)
+            with ThreadPoolExecutor(40) as pool:
+                answers = list(pool.map(lambda _: whole_answer(server.port), range(80)))
+            assert len(set(answers)) == 1
+            assert asked_of(url) - warmed == 1
