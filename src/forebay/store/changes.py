@@ -7,15 +7,18 @@ from collections.abc import Sequence
 
 import msgspec
 
+from forebay.kernel.chunk_keys import document_digest
 from forebay.kernel.documents import ChunkDraft, DocumentDraft, Outcome
 from forebay.kernel.errors import InvalidRequest
+from forebay.store.chunk_keys import KeyedDocument, KeyRegistry
 from forebay.store.codec import pack_mapping, pack_strings, pack_text
 from forebay.store.rows import KbRow
 
 _HEAD = "content_hash, source, title, media_type, language, tags, groups, metadata"
+_HEAD_GROUPS = 6
 _INSERT_DOCUMENT = (
     "INSERT INTO document (kb, name, version, first_chunk, chunks, characters, updated_at, "
-    f"{_HEAD}, warnings) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    f"{_HEAD}, warnings, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _INSERT_CHUNK = "INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
@@ -53,7 +56,13 @@ class _Stored(msgspec.Struct, frozen=True):
     first_chunk: int
     chunks: int
     characters: int
+    digest: bytes
     head: tuple[str, ...]
+
+    def keyed(self, name: str) -> KeyedDocument:
+        """What its chunks' keys are made of."""
+        groups = self.head[_HEAD_GROUPS]
+        return KeyedDocument(name, self.version, self.digest, self.first_chunk, self.chunks, groups)
 
     @property
     def last_chunk(self) -> int:
@@ -64,13 +73,19 @@ class DocumentChanges:
     """Applies puts and removes to one kb and keeps its counters."""
 
     def __init__(
-        self, connection: sqlite3.Connection, kb: KbRow, sequencer: Sequencer, now: float
+        self,
+        connection: sqlite3.Connection,
+        kb: KbRow,
+        sequencer: Sequencer,
+        now: float,
+        retired_keys_s: float,
     ) -> None:
         self._connection = connection
         self._kb = kb
         self._sequencer = sequencer
         self._now = now
         self._version = kb.version + 1
+        self._keys = KeyRegistry(connection, kb.id, self._version, now, retired_keys_s)
         self._documents = self._chunks = self._pending = self._characters = 0
         self._removed = False
         self.changed = False
@@ -86,6 +101,7 @@ class DocumentChanges:
         """Remove a document; no outcome when there is none."""
         stored = self._find(document_id)
         if stored is not None:
+            self._keys.removed(self._keys.before(stored.keyed(document_id)))
             self._delete(stored)
             self.outcomes.append((document_id, "removed"))
 
@@ -100,14 +116,20 @@ class DocumentChanges:
             if self._lacks_vectors(stored):
                 self._awaiting.add(draft.document_id)
             return
-        kept: dict[tuple[str, str, str], bytes] = {}
-        if stored is not None:
-            if stored.head[2] == draft.title:
-                kept = self._vectors_by_content(stored)
-            self._delete(stored)
-        vectors = [kept.get(_content(chunk)) for chunk in draft.chunks] if kept else None
-        self._insert(draft, head, vectors, self._now)
+        if stored is None:
+            self._insert(draft, head, None, self._now)
+        else:
+            self._replace(stored, draft, head)
         self.outcomes.append((draft.document_id, "replaced" if stored else "indexed"))
+
+    def _replace(self, stored: _Stored, draft: DocumentDraft, head: tuple[str, ...]) -> None:
+        before = self._keys.before(stored.keyed(draft.document_id))
+        same = stored.head[2] == draft.title
+        kept = self._vectors_by_content(stored) if same else {}
+        self._delete(stored)
+        vectors = [kept.get(_content(chunk)) for chunk in draft.chunks] if kept else None
+        after = self._insert(draft, head, vectors, self._now)
+        self._keys.replaced(before, after, draft.chunks, same=same)
 
     def restore(
         self, draft: DocumentDraft, vectors: Sequence[bytes | None], updated_at: float
@@ -137,11 +159,14 @@ class DocumentChanges:
 
     def _find(self, document_id: str) -> _Stored | None:
         row = self._connection.execute(
-            f"SELECT id, version, first_chunk, chunks, characters, {_HEAD} "
+            f"SELECT id, version, first_chunk, chunks, characters, digest, {_HEAD} "
             "FROM document WHERE kb = ? AND name = ?",
             (self._kb.id, document_id),
         ).fetchone()
-        return None if row is None else _Stored(row[0], row[1], row[2], row[3], row[4], row[5:])
+        if row is None:
+            return None
+        document, version, first, chunks, characters, digest, *head = row
+        return _Stored(document, version, first, chunks, characters, digest, tuple(head))
 
     def _lacks_vectors(self, stored: _Stored) -> bool:
         return (
@@ -189,9 +214,10 @@ class DocumentChanges:
         head: tuple[str, ...],
         vectors: Sequence[bytes | None] | None,
         updated_at: float,
-    ) -> None:
+    ) -> KeyedDocument:
         execute = self._connection.execute
         count = len(draft.chunks)
+        digest = document_digest(self._kb.name, draft.document_id, draft.title, draft.content_hash)
         first = self._sequencer.take(count)
         facts = (first, count, len(draft.text), updated_at)
         cursor = execute(
@@ -203,6 +229,7 @@ class DocumentChanges:
                 *facts,
                 *head,
                 pack_strings(draft.warnings),
+                digest,
             ),
         )
         document = cursor.lastrowid
@@ -217,6 +244,9 @@ class DocumentChanges:
         self._chunks += count
         self._characters += len(draft.text)
         self.changed = True
+        return KeyedDocument(
+            draft.document_id, self._version, digest, first, count, head[_HEAD_GROUPS]
+        )
 
     def _insert_vectors(self, first: int, vectors: Sequence[bytes | None]) -> bool:
         """Store what there is; whether any chunk lacks its vector."""

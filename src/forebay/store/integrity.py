@@ -47,6 +47,25 @@ _RULES = {
         "SELECT count(*) FROM tombstone t LEFT JOIN kb ON kb.id = t.kb "
         "WHERE kb.id IS NULL OR t.version > kb.version OR t.created >= t.version"
     ),
+    "a kept key belongs to no chunk": (
+        "SELECT count(*) FROM kept_key WHERE chunk NOT IN (SELECT id FROM chunk)"
+    ),
+    "two chunks have one key": (
+        "SELECT count(*) FROM (SELECT 1 FROM kept_key GROUP BY digest, ordinal, version "
+        "HAVING count(*) > 1)"
+    ),
+    "a key is retired, and a chunk has it": (
+        "SELECT count(*) FROM retired_key r JOIN kept_key k ON k.digest = r.digest "
+        "AND k.ordinal = r.ordinal AND k.version = r.version"
+    ),
+    "a retired key is newer than its kb": (
+        "SELECT count(*) FROM retired_key r LEFT JOIN kb ON kb.id = r.kb "
+        "WHERE kb.id IS NULL OR r.retired > kb.version OR r.version >= r.retired"
+    ),
+    "a retired text is of a document that was removed": (
+        "SELECT count(*) FROM retired_key r LEFT JOIN document d ON d.kb = r.kb "
+        "AND d.name = r.document WHERE r.data IS NOT NULL AND d.id IS NULL"
+    ),
     "a kb's counters are wrong": (
         "SELECT count(*) FROM kb WHERE name IS NOT NULL AND ("
         "documents <> (SELECT count(*) FROM document d WHERE d.kb = kb.id) "

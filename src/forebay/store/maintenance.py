@@ -12,6 +12,7 @@ import msgspec
 
 from forebay.kernel.errors import StoreFull
 from forebay.store.changes import note_removal
+from forebay.store.chunk_keys import forget_retired
 from forebay.store.faults import translated
 from forebay.store.settings import StoreSettings
 
@@ -57,9 +58,20 @@ class Upkeep:
     def run(self, oldest_needed: Mapping[str, int], *, rewrite: bool) -> MaintenanceReport:
         """Finish drops, prune the change log, rewrite the file when due, empty the WAL."""
         purge_dropped(self._store, self._now)
+        self._forget_keys()
         pruned = sum(self._prune(kb, version) for kb, version in oldest_needed.items())
         rewritten = self._rewrite(forced=rewrite)
         return MaintenanceReport(pruned, rewritten, self._empty_log())
+
+    def _forget_keys(self) -> None:
+        """Forget retired keys whose time is over, with the old texts."""
+        before, most = self._now - self._settings.retired_keys_s, self._settings.retired_keys_max
+        forgotten = _PRUNE_ROWS
+        while forgotten >= _PRUNE_ROWS:
+            with self._store.transaction() as connection:
+                forgotten = forget_retired(connection, before, most, _PRUNE_ROWS)
+                if forgotten:
+                    note_removal(connection, self._now)
 
     def _prune(self, kb: str, version: int) -> int:
         """Forget removals up to ``version``: whoever asks from there on does not need them."""
@@ -153,6 +165,13 @@ def purge_dropped(store: Transactions, now: float) -> None:
 
 
 def _purge_some(connection: sqlite3.Connection, kb: int) -> bool:
+    """Remove some of what a kb held; whether there was anything. Old texts go first."""
+    retired = connection.execute(
+        "DELETE FROM retired_key WHERE id IN (SELECT id FROM retired_key WHERE kb = ? LIMIT ?)",
+        (kb, _PRUNE_ROWS),
+    )
+    if retired.rowcount:
+        return True
     documents = connection.execute(
         "SELECT id, first_chunk, first_chunk + chunks - 1 FROM document WHERE kb = ? LIMIT ?",
         (kb, _PURGE_DOCUMENTS),
@@ -163,6 +182,7 @@ def _purge_some(connection: sqlite3.Connection, kb: int) -> bool:
         "DELETE FROM pending WHERE kb = ? AND chunk BETWEEN ? AND ?",
         [(kb, *span) for span in spans],
     )
+    connection.executemany("DELETE FROM kept_key WHERE chunk BETWEEN ? AND ?", spans)
     connection.executemany("DELETE FROM chunk WHERE id BETWEEN ? AND ?", spans)
     ids = [(document,) for document, _, _ in documents]
     connection.executemany("DELETE FROM document_text WHERE document = ?", ids)

@@ -9,10 +9,12 @@ from threading import Lock
 
 import msgspec
 
+from forebay.kernel.chunk_keys import ChunkKey, KeyedChunk
 from forebay.kernel.documents import ChangeSet, ChunkRow, DocumentInfo, KbInfo, Vectors
 from forebay.kernel.errors import Gone, NotFound, ReembedNeeded, Unavailable
 from forebay.kernel.stages import EmbedderSpec
 from forebay.store.backup import write_backup
+from forebay.store.chunk_keys import digests, find_chunk, keyed_document, keys_of
 from forebay.store.codec import unpack_mapping, unpack_text, unpack_vectors
 from forebay.store.database import ReaderPool, open_reader
 from forebay.store.faults import translated
@@ -48,6 +50,14 @@ class DocumentStamp(msgspec.Struct, frozen=True):
 
     content_hash: str
     metadata: Mapping[str, str]
+
+
+class Known(msgspec.Struct, frozen=True):
+    """Names that mean something at a version: ids of documents, digests of chunks' keys."""
+
+    version: int
+    documents: tuple[str, ...]
+    digests: tuple[bytes, ...]
 
 
 class StoreReader:
@@ -157,6 +167,32 @@ class StoreReader:
         """A page of documents in id order (by UTF-8 bytes), beginning after ``after``."""
         with self._pool.snapshot() as connection:
             return tuple(document_page(connection, get_kb(connection, kb).id, after, limit))
+
+    # Keys of chunks
+
+    def chunk(self, kb: str, key: ChunkKey) -> KeyedChunk:
+        """What a chunk's key stands for, whoever may read it; ``NotFound``: nothing."""
+        with self._pool.snapshot() as connection:
+            found = find_chunk(connection, get_kb(connection, kb).id, key)
+        if found is None:
+            raise NotFound(f"there is no chunk {str(key)!r} in this knowledge base.", param="key")
+        return found
+
+    def chunk_keys(self, kb: str, document_id: str) -> tuple[ChunkKey, ...]:
+        """The keys of a document's chunks, in their order; empty when it does not exist."""
+        with self._pool.snapshot() as connection:
+            document = keyed_document(connection, get_kb(connection, kb).id, document_id)
+            return () if document is None else tuple(keys_of(connection, document))
+
+    def known(self, kb: str, since: int) -> Known:
+        """What came after version ``since``: ids of documents, and what keys begin with."""
+        with self._pool.snapshot() as connection:
+            row = get_kb(connection, kb)
+            names = connection.execute(
+                "SELECT name FROM document WHERE kb = ? AND version > ?", (row.id, since)
+            )
+            ids = tuple(name for (name,) in names)
+            return Known(row.version, ids, tuple(digests(connection, row.id, since)))
 
     def stamps(self, kb: str) -> dict[str, DocumentStamp]:
         """Hash and metadata of every document by id; empty when there is no such kb."""

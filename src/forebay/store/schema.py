@@ -2,7 +2,8 @@
 
 Chunk ids of one document are contiguous (``first_chunk`` and ``chunks`` of ``document``), because
 a commit takes them from the store's sequence in one go. So the chunk table needs no index but its
-key, and both change logs hold ranges or ids only: nothing of a removed text stays in them.
+key, and both change logs hold ranges or ids only: nothing of a removed text stays in them. Of a
+text that was replaced the retired keys keep a copy for a while, of one that was removed nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 
+from forebay.kernel.chunk_keys import document_digest
 from forebay.kernel.errors import StoreError, StoreTooNew
 
 Migration = Callable[[sqlite3.Connection], None]
@@ -88,7 +90,40 @@ def _mark(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: tuple[Migration, ...] = (_create, _mark)
+_V3 = (
+    # digest: what the keys of the document's chunks begin with (kernel/chunk_keys.py).
+    "ALTER TABLE document ADD COLUMN digest BLOB NOT NULL DEFAULT x''",
+    "CREATE INDEX document_digest ON document (kb, digest)",
+    # A chunk whose key is older than its document's version; the others' follow from the document.
+    """CREATE TABLE kept_key (
+        chunk INTEGER PRIMARY KEY, digest BLOB NOT NULL, ordinal INTEGER NOT NULL,
+        version INTEGER NOT NULL)""",
+    "CREATE INDEX kept_key_parts ON kept_key (digest, ordinal, version)",
+    # document: NULL once that is removed. data: the old text, NULL when nobody may read it more.
+    """CREATE TABLE retired_key (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, kb INTEGER NOT NULL, digest BLOB NOT NULL,
+        ordinal INTEGER NOT NULL, version INTEGER NOT NULL, document TEXT, groups TEXT NOT NULL,
+        retired INTEGER NOT NULL, retired_at REAL NOT NULL, successor TEXT, data BLOB)""",
+    "CREATE UNIQUE INDEX retired_key_parts ON retired_key (kb, digest, ordinal, version)",
+    "CREATE INDEX retired_key_version ON retired_key (kb, retired)",
+    "CREATE INDEX retired_key_document ON retired_key (kb, document) WHERE document IS NOT NULL",
+)
+
+
+def _key_chunks(connection: sqlite3.Connection) -> None:
+    for statement in _V3:
+        connection.execute(statement)
+    documents = connection.execute(
+        "SELECT kb.name, d.name, d.title, d.content_hash, d.id FROM document d "
+        "JOIN kb ON kb.id = d.kb WHERE kb.name IS NOT NULL"
+    )
+    connection.executemany(
+        "UPDATE document SET digest = ? WHERE id = ?",
+        [(document_digest(*parts), document) for *parts, document in documents.fetchall()],
+    )
+
+
+MIGRATIONS: tuple[Migration, ...] = (_create, _mark, _key_chunks)
 """Migration ``i`` takes a store of schema ``i`` to ``i + 1``; one that shipped is never edited."""
 
 

@@ -57,6 +57,18 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0,
         ),
     ] = 6 * 3600.0
+    retired_keys_s: Annotated[
+        float,
+        Meta(
+            description="The key of a chunk that changed gives its old text for so long, and one "
+            "of a removed document says that it is gone (F2.12); 0: neither.",
+            ge=0,
+        ),
+    ] = 72 * 3600.0
+    retired_keys_max: Annotated[
+        int,
+        Meta(description="Keys of changed or removed chunks that are kept at most.", ge=0),
+    ] = 200_000
     max_bytes: Annotated[
         int,
         Meta(description="The record's file may not grow beyond this; 0 means no bound.", ge=0),

@@ -181,7 +181,7 @@ class StoreWriter:
             if find_kb(connection, target) is not None:
                 raise Conflict(f"there is a knowledge base {target!r} already.", param="kb")
             row = self._create(connection, target)
-            changes = DocumentChanges(connection, row, self._sequencer, self._clock.now())
+            changes = self._changes(connection, row)
             for document in backup.documents():
                 changes.restore(document.draft, document.vectors, document.updated_at)
             if changes.changed:
@@ -218,7 +218,7 @@ class StoreWriter:
                 if not puts:
                     raise NotFound(f"there is no knowledge base {kb!r}.", param="kb")
                 row = self._create(connection, kb)
-            changes = DocumentChanges(connection, row, self._sequencer, self._clock.now())
+            changes = self._changes(connection, row)
             for document_id in removes:
                 changes.remove(document_id)
             for draft in puts:
@@ -227,6 +227,10 @@ class StoreWriter:
                 changes.finish()
             version = row.version + changes.changed
         return CommitReceipt(kb, version, tuple(changes.outcomes), not changes.awaiting)
+
+    def _changes(self, connection: sqlite3.Connection, row: KbRow) -> DocumentChanges:
+        now, keep_s = self._clock.now(), self._settings.retired_keys_s
+        return DocumentChanges(connection, row, self._sequencer, now, keep_s)
 
     # Vectors
 
