@@ -12,6 +12,7 @@ mappings and sets in one order, absent apart from zero, all groups apart from no
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal
 
@@ -163,7 +164,19 @@ def answer_key(
 
 def settings_digest(*settings: msgspec.Struct) -> str:
     """Stands for settings that a result depends on; every field of every one counts."""
+    try:
+        return _known_digest(settings)
+    except TypeError:
+        # Settings with a mapping are no key of a table.
+        return _settings_digest(settings)
+
+
+def _settings_digest(settings: tuple[msgspec.Struct, ...]) -> str:
     return blake2b(_encode([_fields(one) for one in settings]), digest_size=16).hexdigest()
+
+
+_known_digest = lru_cache(maxsize=128)(_settings_digest)
+"""Rules are in the key of every question that they hold for."""
 
 
 def _filter(conditions: Mapping[str, str | tuple[str, ...]]) -> dict[str, tuple[str, ...]]:

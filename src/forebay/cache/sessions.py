@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Annotated, Literal
 
@@ -153,7 +154,11 @@ class Sessions:
 
 def summed_up(text: str) -> Summary:
     """One question by itself."""
-    text = text[:READ_CHARACTERS].strip()
+    return _summed_up(text[:READ_CHARACTERS].strip())
+
+
+@lru_cache(maxsize=1024)
+def _summed_up(text: str) -> Summary:
     return Summary(_intent(text), _entities(text), _urgency(text))
 
 

@@ -23,6 +23,7 @@ import ipaddress
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -71,6 +72,7 @@ class IdentityTable(msgspec.Struct, frozen=True):
         return not self.grants
 
 
+MOST_KNOWN = 64
 _NONE = PriorityBook()
 _KEYLESS = Grant(b"", Principal(), act_for_users=True, tenant_groups=frozenset())
 
@@ -176,6 +178,12 @@ def check_binding(host: str, table: IdentityTable) -> None:
 
 def is_loopback(host: str) -> bool:
     """Whether an address or host name is this machine's own."""
+    # Every request asks it of the same few; what is longer is no address to remember.
+    return _is_loopback(host) if len(host) <= MOST_KNOWN else _is_loopback.__wrapped__(host)
+
+
+@lru_cache(maxsize=1024)
+def _is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:

@@ -22,10 +22,12 @@ class DisconnectWatch:
     def __init__(self, receive: Callable[[], Awaitable[Any]], on_gone: Callable[[], None]) -> None:
         self._receive = receive
         self._on_gone = on_gone
+        self._begin: asyncio.Handle | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.get_running_loop().create_task(self._watch())
+        # What is answered within one turn of the loop needs no watch: nothing could tell it.
+        self._begin = asyncio.get_running_loop().call_soon(self._start)
         return self
 
     async def __aexit__(
@@ -34,9 +36,14 @@ class DisconnectWatch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # Not awaited: the watch holds nothing, and the answer need not wait a turn for its end.
-        assert self._task is not None
-        self._task.cancel()
+        assert self._begin is not None
+        self._begin.cancel()
+        if self._task is not None:
+            # Not awaited: the watch holds nothing, and the answer need not wait a turn for its end.
+            self._task.cancel()
+
+    def _start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._watch())
 
     async def _watch(self) -> None:
         while True:
