@@ -1,7 +1,8 @@
 """A bulkhead around retrieval: bounded work, a bounded line, shedding when the line stands.
 
-Searches take milliseconds, so a line that stands is an overload; but ten people at a machine with
-two cores make one of a quarter of a second that never empties, and none of them is to be refused.
+Searches take milliseconds, so a line of 20 ms that stands is an overload; but two dozen people at a
+machine with one core make one of half a second that never empties, and none of them is to be
+refused: a line of so few is let be.
 Searches for an answer were admitted before and go first; those of /v1/search follow. No more of the
 former are at work than feed the engines (``pace``); the latter feed none and are not bound by it.
 """
@@ -25,7 +26,7 @@ from forebay.policy.waiting import SENTENCES, Waiters
 RETRIEVAL_GATE = GateSettings(
     queue=QueueSettings(max_waiting=512),
     limit=LimitSettings(initial=8, least=2, most=64, tolerance=4.0),
-    shed=ShedSettings(target_s=0.5, interval_s=1.0, max_wait_s=2.0),
+    shed=ShedSettings(target_s=0.02, interval_s=0.5, max_wait_s=2.0, few_waiting=24),
     least_s=0.001,
     cold_tokens=0.0,
 )

@@ -144,7 +144,7 @@ class PoolGate:
             return
         for other in self.queue.push(place, now, ticket.weight):
             self._refuse(other.item, "queue_full")
-        self._shedder.occupied(now)
+        self._shedder.occupied(now, len(self.queue))
         self._dispatch(now)
 
     def has_room(self, ticket: Ticket, now: float) -> bool:
@@ -324,7 +324,9 @@ class PoolGate:
             self._settings.long_tokens, sum(load.cost for load in self.loads)
         )
         # While the limit is looked for, a line says nothing about what the engines can do.
-        most_s = self._shedder.most_wait_s(now, excused=self.limit.searching)
+        most_s = self._shedder.most_wait_s(
+            now, excused=self.limit.searching, waiting=len(self.queue)
+        )
         return "queue_delay" if unknown or wait_s > most_s else None
 
     def _may_try(self, takes_s: float, left_s: float, now: float) -> bool:
@@ -450,12 +452,11 @@ class PoolGate:
             if now + takes_s >= ticket.deadline_at:
                 # Better nothing than an answer nobody waits for any more.
                 self._refuse(ticket, "deadline")
-            elif self._shedder.sheds(now - taken.queued_at, now):
+            elif self._shedder.sheds(now - taken.queued_at, now, len(self.queue)):
                 self._refuse(ticket, "queue_delay")
             else:
                 self._send(ticket, replica, now)
-        if not self.queue:
-            self._shedder.emptied(now)
+        self._shedder.emptied(now, len(self.queue))
         self.drain.at(now, busy=bool(self.queue))
 
     def _give_back(self, ticket: Ticket, now: float, ok: bool | None) -> int:

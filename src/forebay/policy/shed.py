@@ -54,6 +54,10 @@ class ShedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             gt=0.0,
         ),
     ] = 1.5
+    few_waiting: Annotated[
+        int,
+        Meta(description="A line of fewer is never held to the target, however slow it is.", ge=0),
+    ] = 0
 
 
 class DelayShedder:
@@ -85,24 +89,34 @@ class DelayShedder:
         self.dropping = False
         self.shed = 0
 
-    def most_wait_s(self, now: float, *, excused: bool) -> float:
-        """How long a newcomer may be going to wait; ``excused``: the line has another reason."""
+    def most_wait_s(self, now: float, *, excused: bool, waiting: float = math.inf) -> float:
+        """How long a newcomer may be going to wait, ``waiting`` others in line.
+
+        ``excused``: the line has another reason.
+        """
         if excused and self._waiting_since < now:
             self._waiting_since = now
         most_s = self._settings.max_wait_s
+        if waiting < self._settings.few_waiting:
+            return most_s
         if now - self._waiting_since >= self._settings.interval_s:
             most_s = min(most_s, self._settings.target_s)
         return most_s
 
-    def occupied(self, now: float) -> None:
+    def occupied(self, now: float, waiting: float = math.inf) -> None:
         """Somebody waits."""
+        if waiting < self._settings.few_waiting:
+            return
         if now - self._empty_since >= self._settings.interval_s:
             self._waiting_since = now
         self._empty_since = math.inf
 
-    def sheds(self, waited_s: float, now: float) -> bool:
-        """Whether the one that waited so long and would be served now is shed instead."""
-        if waited_s < self._settings.target_s:
+    def sheds(self, waited_s: float, now: float, waiting: float = math.inf) -> bool:
+        """Whether the one that waited so long and would be served now is shed instead.
+
+        ``waiting`` are still behind it. A few are no overload (RFC 8289 lets one packet be, too).
+        """
+        if waited_s < self._settings.target_s or waiting < self._settings.few_waiting:
             self._above_since = None
             self.dropping = False
             return False
@@ -123,8 +137,10 @@ class DelayShedder:
         self.shed += 1
         return True
 
-    def emptied(self, now: float) -> None:
-        """Nobody waits any more."""
+    def emptied(self, now: float, waiting: int = 0) -> None:
+        """Somebody left the line; as good as nobody waits any more if it is short."""
+        if waiting and waiting >= self._settings.few_waiting:
+            return
         self._above_since = None
         self.dropping = False
         if self._empty_since > now:
