@@ -13,7 +13,7 @@ from forebay.cache.versioned import Verdict
 from forebay.kernel.caching import ServedVersions
 from forebay.kernel.clock import Clock, Deadline
 from forebay.kernel.context import Principal
-from forebay.kernel.errors import InvalidRequest
+from forebay.kernel.errors import InvalidRequest, Unavailable
 from forebay.kernel.stages import Message, SearchRequest
 from forebay.pipeline.messages import AnswerRequest, Route
 from forebay.store.remote import Emit, Handler
@@ -132,9 +132,21 @@ class CacheCalls:
         return findings
 
     async def purge(self, call: PurgeCall) -> int:
-        """Forget, here and in every process that hears of it; how many entries that was here."""
+        """Forget, here and in every process that hears of it; how many entries that was here.
+
+        What processes share goes first, lest somebody fetch it again: all of it, since its keys do
+        not tell whose they are.
+        """
+        failed: Unavailable | None = None
+        if self._tiers.shared is not None:
+            try:
+                await self._tiers.shared.clear()
+            except Unavailable as error:
+                failed = error
         count = self._tiers.purge(call.kb)
         self.told(call.kb)
+        if failed is not None:
+            raise failed
         return count
 
 

@@ -120,6 +120,7 @@ class Tiers(msgspec.Struct):
     retriever: CachedRetriever | None = None
     answers: CachedAnswering | None = None
     near: NearQuestions | None = None
+    shared: SharedValues | None = None
     prompts: PreparedPrompts | None = None
     sessions: Sessions | None = None
     prewarming: Callable[[], dict[str, float]] | None = None
@@ -190,7 +191,7 @@ class TierOpener:
         self._bounds = LoggedBounds(reading.indexes.get)
         self._identity = ""
         self._near: NearAnswers | None = None
-        self.tiers = Tiers({}, {})
+        self.tiers = Tiers({}, {}, shared=shared)
         self.tiers.reload(self._settings)
 
     async def read(self) -> None:

@@ -44,7 +44,7 @@ class Claims:
         found = await fetch()
         if found.entry is not None:
             return found.entry
-        claim = key + version.to_bytes(8, "big")
+        claim = _claim(key, version)
         until = deadline.within(self._patience_s)
         look_s = FIRST_LOOK_S
         while not await self._shared.claim(claim, self._holder, self._patience_s):
@@ -58,3 +58,11 @@ class Claims:
                 # Whoever was to make it has, or has given it up for something nobody may keep.
                 return found.entry
         return None
+
+    async def release(self, key: bytes, version: int) -> None:
+        """This process has made the value, or makes none: nobody has to wait for it any more."""
+        await self._shared.release(_claim(key, version), self._holder)
+
+
+def _claim(key: bytes, version: int) -> bytes:
+    return key + version.to_bytes(8, "big")

@@ -114,7 +114,10 @@ class CachedRetriever:
         entry = await self._parts.claims.entry(key, served.version, fetched, ctx.deadline)
         if entry is not None:
             return _Searched(_result(entry), fetched=True)
-        return await self._fresh(ctx, request, key, served)
+        try:
+            return await self._fresh(ctx, request, key, served)
+        finally:
+            await self._parts.claims.release(key, served.version)
 
     async def _fresh(
         self, ctx: RequestContext, request: SearchRequest, key: bytes, served: Served

@@ -11,6 +11,7 @@ A connection whose call was cut off is closed, since its answer may still come.
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 from redis.asyncio import ConnectionPool, Redis
@@ -20,7 +21,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from forebay.cache.shared_settings import SharedValuesSettings
 from forebay.kernel.clock import Clock
-from forebay.kernel.errors import ConfigError
+from forebay.kernel.errors import ConfigError, Unavailable
 
 _CONNECT_S = 1.0
 _WRITE_S = 1.0
@@ -29,6 +30,11 @@ _ENTRY_BYTES = 256
 """What an entry of the queue weighs beside its key and value."""
 _BATCH_BYTES = 1 << 20
 _BATCH = 64
+_CLEAR_S = 10.0
+_RELEASES = 10_000
+_RELEASED_MS = 100
+"""A claim outlives its end a little: who looked for the value just before it came must not find the
+claim free."""
 _OUTAGES = (RedisError, OSError, TimeoutError, asyncio.IncompleteReadError)
 
 _CLAIM = """
@@ -36,6 +42,9 @@ local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
+"""
+_RELEASE = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 """
 
 
@@ -73,6 +82,7 @@ class RedisValues:
         self._claims = f"{prefix}:claim:".encode()
         self._queue: dict[bytes, tuple[bytes, float]] = {}
         self._queued_bytes = 0
+        self._releases: dict[bytes, str] = {}
         self._wake = asyncio.Event()
         self._broken = False
         self._asking = 0
@@ -114,6 +124,31 @@ class RedisValues:
         free: bool = reply != 0
         return free
 
+    async def release(self, key: bytes, holder: str) -> None:
+        """See ``SharedValues``; given up when too much waits: a claim ends by itself."""
+        if not self._broken and len(self._releases) < _RELEASES:
+            self._releases[key] = holder
+            self._wake.set()
+
+    async def clear(self) -> None:
+        """See ``SharedValues``."""
+        self._queue.clear()
+        self._queued_bytes = 0
+        some: list[bytes] = []
+        try:
+            async with asyncio.timeout(_CLEAR_S):
+                async for key in self._redis.scan_iter(_literally(self._values) + b"*", 1000):
+                    some.append(key)
+                    if len(some) >= _BATCH:
+                        await self._redis.unlink(*some)
+                        some.clear()
+                if some:
+                    await self._redis.unlink(*some)
+        except _OUTAGES as error:
+            raise Unavailable(
+                "Redis does not answer: what processes share was not forgotten."
+            ) from error
+
     async def run(self) -> None:
         """Write what waits, and look for a store that was silent; until cancelled."""
         while True:
@@ -122,7 +157,7 @@ class RedisValues:
                     self._broken = False
                 else:
                     await asyncio.sleep(self._settings.probe_ms / 1000)
-            elif self._queue:
+            elif self._queue or self._releases:
                 await self._write()
             else:
                 self._wake.clear()
@@ -189,7 +224,7 @@ class RedisValues:
         return True
 
     async def _write(self) -> None:
-        now, size = self._clock.now(), 0
+        now, size, sets = self._clock.now(), 0, 0
         batch: list[tuple[bytes, tuple[bytes, float]]] = []
         pipeline = self._redis.pipeline(transaction=False)
         for key, entry in self._queue.items():
@@ -198,9 +233,15 @@ class RedisValues:
             batch.append((key, entry))
             if left_ms > 0:
                 pipeline.set(self._values + key, value, px=left_ms)
+                sets += 1
             size += len(value)
             if len(batch) >= _BATCH or size >= _BATCH_BYTES:
                 break
+        if len(batch) == len(self._queue):
+            # Behind all values: whoever finds a claim free finds its value too.
+            for key, holder in self._releases.items():
+                pipeline.eval(_RELEASE, 1, self._claims + key, holder, _RELEASED_MS)
+            self._releases.clear()
         try:
             async with asyncio.timeout(_WRITE_S):
                 replies = await pipeline.execute(raise_on_error=False)
@@ -208,9 +249,9 @@ class RedisValues:
             self._given_up += len(batch)
             self._break()
         else:
-            refused = sum(isinstance(reply, Exception) for reply in replies)
+            refused = sum(isinstance(reply, Exception) for reply in replies[:sets])
             self._refused += refused
-            self._written += len(replies) - refused
+            self._written += sets - refused
         for key, entry in batch:
             if self._queue.get(key) is entry:
                 self._forget(key)
@@ -219,3 +260,8 @@ class RedisValues:
         entry = self._queue.pop(key, None)
         if entry is not None:
             self._queued_bytes -= len(key) + len(entry[0]) + _ENTRY_BYTES
+
+
+def _literally(prefix: bytes) -> bytes:
+    """A pattern that matches this and nothing else."""
+    return re.sub(rb"([\\*?\[\]^-])", rb"\\\1", prefix)

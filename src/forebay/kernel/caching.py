@@ -171,3 +171,11 @@ class SharedValues(Protocol):
         Also True when the store does not answer: work twice done beats work not done.
         """
         ...
+
+    async def release(self, key: bytes, holder: str) -> None:
+        """End a claim of ``holder`` soon after all that was put before can be got; never waits."""
+        ...
+
+    async def clear(self) -> None:
+        """Forget every value; ``Unavailable`` when it is not certain that this was done."""
+        ...

@@ -143,22 +143,16 @@ class CachedAnswering:
         key = self._parts.key_of(ctx.principal, request, rule)
         question = _Question(ctx.principal, request, text, rule, key, served)
         entry = self._parts.tier.held(key, served).entry
-        if entry is None:
-            source = self._together(ctx, question)
-        else:
-            source = self._kept(ctx, question, entry.value)
-        async with closing(source) as events:
+        if entry is not None:
+            # A kept answer as a stream: its text, its citations, the version it was made from.
+            ctx.cache[TIER] = "hit"
+            used = await self._parts.charge(ctx, text)
+            yield AnswerDelta(entry.value.text)
+            yield _told(ctx, entry.value.end, used)
+            return
+        async with closing(self._together(ctx, question)) as events:
             async for event in events:
                 yield event
-
-    async def _kept(
-        self, ctx: RequestContext, question: _Question, stored: StoredAnswer
-    ) -> AsyncGenerator[AnswerDelta | AnswerEnd, None]:
-        """A kept answer as a stream: its text, its citations, the version it was made from."""
-        ctx.cache[TIER] = "hit"
-        used = await self._parts.charge(ctx, question.text)
-        yield AnswerDelta(stored.text)
-        yield _told(ctx, stored.end, used)
 
     async def _together(
         self, ctx: RequestContext, question: _Question
@@ -198,6 +192,18 @@ class CachedAnswering:
             yield AnswerDelta(stored.text)
             yield stored.end
             return
+        try:
+            async with closing(self._written(ctx, question)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            if self._parts.claims is not None and question.served.leased:
+                await self._parts.claims.release(question.key, question.served.version)
+
+    async def _written(
+        self, ctx: RequestContext, question: _Question
+    ) -> AsyncGenerator[AnswerDelta | AnswerEnd, None]:
+        """A fresh answer; others learn of it, or that there is none to wait for."""
         pieces: list[str] = []
         began_at = ctx.clock.now()
         async with closing(self._inner.answer(ctx, question.request)) as events:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from forebay.kernel.clock import Clock
+from forebay.kernel.errors import Unavailable
+
+RELEASED_S = 0.1
 
 
 class FakeSharedValues:
@@ -40,3 +43,14 @@ class FakeSharedValues:
             return False
         self._claims[key] = (holder, self._clock.now() + life_s)
         return True
+
+    async def release(self, key: bytes, holder: str) -> None:
+        """End a claim soon, if it is this holder's."""
+        if not self.down and self._claims.get(key, ("", 0.0))[0] == holder:
+            self._claims[key] = (holder, self._clock.now() + RELEASED_S)
+
+    async def clear(self) -> None:
+        """Forget every value."""
+        if self.down:
+            raise Unavailable("the shared store does not answer.")
+        self.values.clear()

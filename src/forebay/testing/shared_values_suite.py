@@ -56,6 +56,27 @@ class SharedValuesConformance:
         await asyncio.sleep(3 * SHORT_S)
         assert not await shared.claim(key, "two", LONG_S)
 
+    async def test_a_claim_that_is_released_is_free_and_only_its_holder_can(
+        self, shared: SharedValues
+    ) -> None:
+        key = new_key()
+        assert await shared.claim(key, "one", LONG_S)
+        await shared.release(key, "two")
+        await asyncio.sleep(SHORT_S)
+        assert not await shared.claim(key, "two", LONG_S)
+        await shared.release(key, "one")
+        await asyncio.sleep(10 * SHORT_S)
+        assert await shared.claim(key, "two", LONG_S)
+
+    async def test_cleared_it_has_no_value(self, shared: SharedValues) -> None:
+        keys = [new_key() for _ in range(150)]
+        for key in keys:
+            await shared.put(key, b"x", LONG_S)
+        await asyncio.sleep(SHORT_S)
+        await shared.put(keys[0], b"y", LONG_S)
+        await shared.clear()
+        assert [await shared.get(key) for key in keys] == [None] * len(keys)
+
     async def test_of_many_at_once_one_has_the_claim(self, shared: SharedValues) -> None:
         key = new_key()
         claimed = await asyncio.gather(*(shared.claim(key, str(n), LONG_S) for n in range(8)))

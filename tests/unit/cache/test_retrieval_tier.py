@@ -250,6 +250,10 @@ class Process(Values):
         del life_s
         return self.claims.setdefault(key, holder) == holder
 
+    async def release(self, key: bytes, holder: str) -> None:
+        if self.claims.get(key) == holder:
+            del self.claims[key]
+
 
 async def test_two_processes_make_one_search() -> None:
     values, world = Process(), World()
@@ -281,6 +285,18 @@ async def test_a_process_that_died_with_its_claim_is_not_waited_for_long() -> No
         await asyncio.sleep(0.01)
     assert (await task).hits
     assert tier.search.made == 1
+
+
+async def test_a_search_that_failed_is_not_waited_for() -> None:
+    values, world = Process(), World()
+    one, other = Tier(values, world, "one"), Tier(values, world, "other")
+    one.search.error = EngineError("no")
+    with pytest.raises(EngineError):
+        await one.ask()
+    assert values.claims == {}
+    began = asyncio.get_running_loop().time()
+    assert (await other.ask())[1] == "miss"
+    assert asyncio.get_running_loop().time() - began < 0.1
 
 
 async def test_a_search_that_may_not_be_kept_lets_the_waiting_go() -> None:

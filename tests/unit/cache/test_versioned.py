@@ -29,6 +29,12 @@ class Values:
         del key, holder, life_s
         return True
 
+    async def release(self, key: bytes, holder: str) -> None:
+        del key, holder
+
+    async def clear(self) -> None:
+        self.held.clear()
+
 
 def test_an_entry_of_the_version_served_is_a_hit() -> None:
     tier = tier_of(World(), VirtualClock())
