@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -18,6 +18,7 @@ from forebay.kernel.clock import Clock, WallClock
 from forebay.kernel.errors import ConfigError
 from forebay.policy.admission import Admission, Desk, PoolAdmission, PoolRule, lanes
 from forebay.policy.admission.lanes import LONG
+from forebay.policy.admission.priorities import PRIORITIES
 from forebay.policy.balance import EjectionSettings
 from forebay.policy.gate import GateSettings, PoolGate
 from forebay.policy.hedge import Hedger
@@ -65,6 +66,7 @@ async def open_admission(
     for rule, replicas, gate in pools_of(settings):
         rules[rule.name] = rule
         gates[rule.name] = kind(gate, replicas)
+    _check_classes(settings, rules.values())
     ledger = None if shared is None else shared.ledger
     desk = Desk(settings.admission, tuple(rules.values()), gates, clock, WallClock(), ledger)
     async with asyncio.TaskGroup() as group:
@@ -227,11 +229,50 @@ def _rule(
     name: str, max_input: int, max_output: int, extra: Mapping[str, PoolAdmission]
 ) -> PoolRule:
     pool = extra.get(name, PoolAdmission())
-    return PoolRule(name, max_input, max_output, frozenset(pool.tenants), pool.spill_to)
+    return PoolRule(
+        name,
+        max_input,
+        max_output,
+        frozenset(pool.tenants),
+        pool.spill_to,
+        priorities=frozenset(pool.priorities),
+    )
+
+
+def _check_classes(settings: Settings, rules: Iterable[PoolRule]) -> None:
+    """Every class of every tenant needs a pool, and nothing spills where it is not let in."""
+    by_name = {rule.name: rule for rule in rules}
+    for tenant in _tenants(settings):
+        for priority in PRIORITIES:
+            if not any(rule.admits(tenant, priority) for rule in by_name.values()):
+                raise ConfigError(
+                    f"no pool takes requests of priority {priority} of the tenant {tenant}; name "
+                    "it in admission.pools.NAME.priorities, or leave that out for one pool.",
+                    param="admission.pools",
+                )
+    for name, pool in settings.admission.pools.items():
+        for other in pool.spill_to:
+            open_to = by_name[other].priorities
+            if pool.priorities and open_to and not open_to & set(pool.priorities):
+                raise ConfigError(
+                    f"admission.pools.{name} spills to {other}, which takes none of its "
+                    "priorities.",
+                    param="admission.pools",
+                )
+
+
+def _tenants(settings: Settings) -> set[str]:
+    return {tenant.name for tenant in settings.tenants} or {"default"}
 
 
 def _check_tenants(settings: Settings) -> None:
-    known = {tenant.name for tenant in settings.tenants} or {"default"}
+    known = _tenants(settings)
+    for tenant in settings.admission.tenant_profiles:
+        if tenant not in known:
+            raise ConfigError(
+                f"admission.tenant_profiles names {tenant}, who is none of the tenants.",
+                param="admission.tenant_profiles",
+            )
     for name, pool in settings.admission.pools.items():
         for tenant in pool.tenants:
             if tenant not in known:

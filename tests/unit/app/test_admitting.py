@@ -133,3 +133,41 @@ async def test_a_pool_is_kept_for_tenants_that_exist(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="kept for bank, who is none of the tenants"):
         async with open_admission(settings, SystemClock(), tmp_path):
             pass
+
+
+POOL = {"base_urls": ["http://127.0.0.1:1/v1"], "model": "m"}
+
+
+@pytest.mark.parametrize(
+    ("pools", "sentence"),
+    [
+        ({"a": {"priorities": ["high"]}, "b": {"priorities": ["low"]}}, "of priority normal"),
+        (
+            {
+                "a": {"priorities": ["high"], "spill_to": ["b"]},
+                "b": {"priorities": ["low"]},
+                "c": {},
+            },
+            "spills to b, which takes none of its priorities",
+        ),
+    ],
+)
+async def test_classes_without_a_pool_fail_at_start(
+    tmp_path: Path, pools: dict[str, object], sentence: str
+) -> None:
+    engines = [{"name": name, **POOL} for name in pools]
+    config = {
+        "generation": {"backend": "openai", "pools": engines},
+        "admission": {"pools": pools},
+    }
+    settings = msgspec.convert(config, Settings)
+    with pytest.raises(ConfigError, match=sentence):
+        async with open_admission(settings, SystemClock(), tmp_path):
+            pass
+
+
+async def test_profiles_are_for_tenants_that_exist(tmp_path: Path) -> None:
+    settings = msgspec.convert({"admission": {"tenant_profiles": {"bank": "code"}}}, Settings)
+    with pytest.raises(ConfigError, match="tenant_profiles names bank"):
+        async with open_admission(settings, SystemClock(), tmp_path):
+            pass

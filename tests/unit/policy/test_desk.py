@@ -7,7 +7,8 @@ from datetime import datetime
 import pytest
 
 from forebay.kernel.clock import VirtualClock
-from forebay.kernel.errors import RateLimited
+from forebay.kernel.context import Priority
+from forebay.kernel.errors import ConfigError, ContextTooLong, RateLimited
 from forebay.policy.admission import (
     AdmissionSettings,
     Ask,
@@ -15,6 +16,7 @@ from forebay.policy.admission import (
     Desk,
     DimensionLimits,
     PoolRule,
+    PoolRules,
 )
 from forebay.policy.admission.settings import DIMENSIONS
 from forebay.policy.gate import GateSettings, PoolGate, Ticket
@@ -23,6 +25,7 @@ from forebay.policy.quota import Limit, QuotaWindow
 from forebay.policy.shed import ShedSettings
 
 WIDE, NARROW = Limit(1.0, 1000.0), Limit(1.0, 150.0)
+HIGH: frozenset[Priority] = frozenset({"high"})
 WHO = Claimant(key="k", user="u", tenant="t", line="l", ip="10.0.0.1")
 
 
@@ -76,6 +79,44 @@ def test_a_route_has_a_profile_of_its_own() -> None:
     desk.leave(entry, ok=True)
     used = 0.5 * 80 + 0.7 * 20 + 2 * 100
     assert levels(desk)["tenant"] - before == pytest.approx(entry.ticket.cost - used)
+
+
+def test_a_tenants_profile_goes_before_its_routes_and_changes_while_running() -> None:
+    limits = DimensionLimits(tenant=Limit(0.001, 10_000.0))
+    routes = {"report": "document"}
+    settings = AdmissionSettings(
+        limits=limits, route_profiles=routes, tenant_profiles={"t": "code", "other": "summary"}
+    )
+    desk = desk_of(settings)
+    code = 1.0 * 100 + 1.5 * 200 + 0.3 * 300
+    assert desk.reserve(ask(100, 200)).ticket.cost == code
+    assert desk.reserve(ask(100, 200, "report")).ticket.cost == code
+    assert desk.price(WHO, "report", 100)[1] == 1.3 * 100
+    desk.replace(AdmissionSettings(limits=limits, route_profiles=routes))
+    assert desk.reserve(ask(100, 200, "report")).ticket.cost == 0.5 * 100 + 0.7 * 200 + 2 * 300
+    with pytest.raises(ConfigError, match="no cost profile 'gold'"):
+        AdmissionSettings(tenant_profiles={"t": "gold"})
+
+
+def test_pools_take_the_classes_they_are_for() -> None:
+    rules = PoolRules(
+        [
+            PoolRule("short", 1000, 200),
+            PoolRule("long", 8000, 2000, priorities=frozenset({"normal", "low"})),
+            PoolRule("urgent", 4000, 1000, spill_to=("long", "short"), priorities=HIGH),
+        ]
+    )
+
+    def chosen(tokens: int, output: int, priority: Priority) -> list[str]:
+        return [rule.name for rule in rules.choose("t", tokens, output, priority)]
+
+    assert chosen(100, 100, "high") == ["urgent", "short"], "no spill into what is closed to it"
+    assert chosen(100, 100, "normal") == ["long"], "what is for its class goes before the rest"
+    assert chosen(3000, 3000, "high") == ["urgent"]
+    assert rules.longest("t", "high") == 4000
+    assert rules.longest("t") == 8000
+    with pytest.raises(ContextTooLong, match="4000"):
+        chosen(5000, 10, "high")
 
 
 def test_planned_passages_give_way_to_the_prompt_that_was_built() -> None:

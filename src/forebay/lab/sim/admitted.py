@@ -171,6 +171,7 @@ def _rule(pool: Pool, how: PoolAdmission) -> PoolRule:
         config.max_output_tokens or window,
         frozenset(how.tenants),
         how.spill_to,
+        priorities=frozenset(how.priorities),
     )
 
 

@@ -17,7 +17,7 @@ from forebay.kernel.errors import InvalidRequest, RateLimited
 from forebay.policy.admission.claims import Claimant, ClaimBook
 from forebay.policy.admission.routing import PoolRule, PoolRules
 from forebay.policy.admission.settings import AdmissionSettings
-from forebay.policy.cost import COST_PROFILES, CostWeights
+from forebay.policy.cost import CostWeights
 from forebay.policy.estimate import OutputEstimates
 from forebay.policy.gate import PoolGate, Ticket
 from forebay.policy.pace import Takes
@@ -122,9 +122,8 @@ class Desk:
 
     def price(self, who: Claimant, route: str, tokens: int) -> tuple[Sequence[Claim], float]:
         """What a request that needs no engine is charged to, and its cost."""
-        profile = self._settings.route_profiles.get(route, self._settings.profile)
         claims = self._book.claims(who, self._wall_clock.now())
-        return claims, COST_PROFILES[profile].cost(tokens, 0)
+        return claims, self._settings.weights(who.tenant, route).cost(tokens, 0)
 
     def reserve(self, ask: Ask) -> Entry:
         """Charge the quotas for a planned request.
@@ -144,9 +143,8 @@ class Desk:
         if ask.whole is None:
             self._check_in_flight(ask.who)
         planned = self._planned(ask)
-        rule = self._rules.choose(tenant, planned, ask.cap)[0]
-        profile = self._settings.route_profiles.get(ask.route, self._settings.profile)
-        weights = COST_PROFILES[profile]
+        rule = self._rules.choose(tenant, planned, ask.cap, ask.priority)[0]
+        weights = self._settings.weights(tenant, ask.route)
         claims = self._book.claims(ask.who, self._wall_clock.now()) if ask.whole is None else ()
         cap = min(
             ask.cap or rule.max_output_tokens,
@@ -203,7 +201,7 @@ class Desk:
         """Arrive at the gate of a pool; the ticket is sent, waits or is refused then."""
         ticket, now = entry.ticket, self.clock.now()
         choices = self._rules.choose(
-            entry.ask.who.tenant, ticket.input_tokens, ticket.output_tokens
+            entry.ask.who.tenant, ticket.input_tokens, ticket.output_tokens, entry.ask.priority
         )
         rule = choices[0]
         if len(choices) > 1 and not self.gates[rule.name].has_room(ticket, now):
@@ -303,7 +301,7 @@ class Desk:
             return ask.input_tokens
         bare = ask.input_tokens + settings.prompt_tokens
         # Passages that do not fit are left out of the prompt.
-        fits = max(bare, self._rules.longest(ask.who.tenant))
+        fits = max(bare, self._rules.longest(ask.who.tenant, ask.priority))
         return min(fits, bare + ask.passages * settings.passage_tokens)
 
 

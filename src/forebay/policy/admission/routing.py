@@ -1,10 +1,10 @@
-"""Which pool takes a request, by counted tokens and tenant; where it may go when that is full.
+"""Which pool takes a request, by counted tokens, class and tenant; where it may go when it is full.
 
 Short and long requests never share an engine unawares (F1.5): pools are tried from the smallest
 bound up, and the first that fits takes it. Two pools may be lanes into the same engines: then each
 has a gate of its own, and the long ones cannot take the short ones' places. A pool dedicated to
-tenants (F0.8) goes before the others for them and is closed to everybody else. A request spills
-only to pools its own names.
+tenants (F0.8) goes before the others for them and is closed to everybody else; so does one for
+priority classes. A request spills only to pools its own names.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from forebay.kernel.context import Priority
 from forebay.kernel.errors import ContextTooLong
 
 
@@ -26,12 +27,17 @@ class PoolRule(msgspec.Struct, frozen=True):
     spill_to: tuple[str, ...] = ()
     max_total_tokens: int | None = None
     engines: str = ""
+    priorities: frozenset[Priority] = frozenset()
 
-    def takes(self, tenant: str, input_tokens: int) -> bool:
+    def admits(self, tenant: str, priority: Priority | None) -> bool:
+        """Whether it is open to them; None: to any of the tenant's."""
+        if self.tenants and tenant not in self.tenants:
+            return False
+        return priority is None or not self.priorities or priority in self.priorities
+
+    def takes(self, tenant: str, input_tokens: int, priority: Priority | None = None) -> bool:
         """Whether such a request may go there."""
-        return input_tokens <= self.max_input_tokens and (
-            not self.tenants or tenant in self.tenants
-        )
+        return input_tokens <= self.max_input_tokens and self.admits(tenant, priority)
 
     def suits(self, input_tokens: int, output_tokens: int) -> bool:
         """Whether it is of the size that the pool is for."""
@@ -48,13 +54,17 @@ class PoolRules:
         self.by_name = {rule.name: rule for rule in rules}
         self._ordered = sorted(rules, key=_size)
 
-    def longest(self, tenant: str) -> int:
-        """The longest prompt that any pool takes of a tenant; 0 without pools."""
-        open_to = (r for r in self._ordered if not r.tenants or tenant in r.tenants)
+    def longest(self, tenant: str, priority: Priority | None = None) -> int:
+        """The longest prompt that any pool takes of a tenant and class; 0 without pools."""
+        open_to = (rule for rule in self._ordered if rule.admits(tenant, priority))
         return max((rule.max_input_tokens for rule in open_to), default=0)
 
     def choose(
-        self, tenant: str, input_tokens: int, output_tokens: int | None
+        self,
+        tenant: str,
+        input_tokens: int,
+        output_tokens: int | None,
+        priority: Priority | None = None,
     ) -> tuple[PoolRule, ...]:
         """The pool for a request, then those it may spill to.
 
@@ -62,9 +72,9 @@ class PoolRules:
         answers go where they fit, if anywhere they do; else the largest cuts them.
         ``ContextTooLong`` when no pool takes the input.
         """
-        fitting = [rule for rule in self._ordered if rule.takes(tenant, input_tokens)]
+        fitting = [rule for rule in self._ordered if rule.takes(tenant, input_tokens, priority)]
         if not fitting:
-            most = self.longest(tenant)
+            most = self.longest(tenant, priority)
             raise ContextTooLong(
                 f"The prompt has about {input_tokens} tokens, more than the {most} any engine "
                 "pool takes.",
@@ -74,13 +84,14 @@ class PoolRules:
         among = own or fitting
         first = next(
             (rule for rule in among if rule.suits(input_tokens, output_tokens or 0)),
-            max(among, key=_size),
+            max(among, key=lambda rule: _size(rule)[2:]),
         )
         spills = [self.by_name[name] for name in first.spill_to if name in self.by_name]
-        return (first, *(rule for rule in spills if rule.takes(tenant, input_tokens)))
+        return (first, *(rule for rule in spills if rule.takes(tenant, input_tokens, priority)))
 
 
-def _size(rule: PoolRule) -> tuple[bool, int, float, int]:
-    """Dedicated pools first, then from the smallest up."""
+def _size(rule: PoolRule) -> tuple[bool, bool, int, float, int]:
+    """Pools for tenants first, then those for classes, then from the smallest up."""
     total = float("inf") if rule.max_total_tokens is None else rule.max_total_tokens
-    return (not rule.tenants, rule.max_input_tokens, total, rule.max_output_tokens)
+    classes = not rule.priorities
+    return (not rule.tenants, classes, rule.max_input_tokens, total, rule.max_output_tokens)

@@ -8,10 +8,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from forebay.kernel.context import Priority
 from forebay.kernel.errors import ConfigError
 from forebay.policy.admission.priorities import PriorityGrant
 from forebay.policy.bulkhead import RETRIEVAL_GATE
-from forebay.policy.cost import COST_PROFILES
+from forebay.policy.cost import COST_PROFILES, CostWeights
 from forebay.policy.estimate import EstimateSettings
 from forebay.policy.gate import GateSettings
 from forebay.policy.hedge import HedgeSettings
@@ -75,6 +76,10 @@ class PoolAdmission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tenants: Annotated[
         tuple[str, ...], Meta(description="Only these tenants may use it; empty: all.")
     ] = ()
+    priorities: Annotated[
+        tuple[Priority, ...],
+        Meta(description="Only these priority classes may use it; empty: all."),
+    ] = ()
     spill_to: Annotated[
         tuple[str, ...], Meta(description="Pools with free room that help when it is full.")
     ] = ()
@@ -132,6 +137,10 @@ class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     route_profiles: Annotated[
         Mapping[str, str], Meta(description="Other cost factors by route (chat, search …).")
     ] = {}
+    tenant_profiles: Annotated[
+        Mapping[str, str],
+        Meta(description="Other cost factors by tenant; they go before the route's."),
+    ] = {}
     pools: Annotated[
         Mapping[str, PoolAdmission],
         Meta(
@@ -153,9 +162,15 @@ class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     ] = 100_000
 
     def __post_init__(self) -> None:
-        for profile in (self.profile, *self.route_profiles.values()):
+        named = (self.profile, *self.route_profiles.values(), *self.tenant_profiles.values())
+        for profile in named:
             if profile not in COST_PROFILES:
                 raise ConfigError(
                     f"there is no cost profile {profile!r}; use {', '.join(COST_PROFILES)}.",
                     param="admission.profile",
                 )
+
+    def weights(self, tenant: str, route: str) -> CostWeights:
+        """What a request of this tenant and route is charged by."""
+        profile = self.tenant_profiles.get(tenant) or self.route_profiles.get(route)
+        return COST_PROFILES[profile or self.profile]
