@@ -39,6 +39,10 @@ MAX_COUNTS = 100_000
 MAX_WHO = 20_000
 MOST_FOLLOWERS = 64
 """Contexts with more followers foretell nothing."""
+DOUBT = 2
+"""Requests' worth: of many contexts some are followed by the same a few times by chance. Without it
+of ten predictions above .85 three came true, with it none that is false is made
+(benchmarks/caching/foretelling.py)."""
 SPARE_SHARE = 0.25
 COLD_WEIGHT = 0.3
 
@@ -185,12 +189,14 @@ class BackOff(Generic[S]):
         return self._size
 
     def _probability(self, contexts: Sequence[Hashable], symbol: S) -> float:
-        """Witten-Bell: a context counts against shorter ones by how many followers it knows."""
+        """Witten-Bell: a context counts against shorter ones by how many followers it knows, and
+        a little more against chance.
+        """
         value = 0.0
         for context in contexts:
             followers, total = self._followers[context], self._totals[context]
-            kinds = len(followers)
-            value = (followers.get(symbol, 0.0) + kinds * value) / (total + kinds)
+            unseen = len(followers) + DOUBT
+            value = (followers.get(symbol, 0.0) + unseen * value) / (total + unseen)
         return value
 
     def _fade(self) -> None:
