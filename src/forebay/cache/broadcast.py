@@ -22,6 +22,8 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 MAX_BYTES = 1 << 20
+LEAST_SHARE = 0.5
+"""Of a listener's time that a stream must have left to be joined."""
 
 
 class HandOver(Exception):
@@ -42,14 +44,19 @@ class _Listener:
 
 
 class Broadcast(Generic[T]):
-    """One stream under way; ``ended`` hears when nobody can join it any more."""
+    """One stream under way; ``ended`` hears when nobody can join it any more.
+
+    ``until`` is the deadline of who it is made for: it breaks off then.
+    """
 
     def __init__(
         self,
         source: AsyncIterator[T],
         ended: Callable[[Broadcast[T]], None],
+        until: Deadline,
         max_bytes: int = MAX_BYTES,
     ) -> None:
+        self.until = until
         self._said: list[tuple[T, int]] = []
         self._let_go = 0
         self._held_bytes = 0
@@ -211,20 +218,23 @@ class Broadcasts(Generic[K, T]):
         """Streams under way, streams made, and listeners that found one under way."""
         return {"under_way": len(self._streams), "made": self.made, "joined": self.joined}
 
-    def join(self, key: K, make: Callable[[], AsyncIterator[T]]) -> tuple[Broadcast[T], bool]:
+    def join(
+        self, key: K, make: Callable[[], AsyncIterator[T]], deadline: Deadline
+    ) -> tuple[Broadcast[T], bool]:
         """Return the stream of ``key``, and whether it was begun by this call.
 
-        Listen at once, with nothing awaited before: nobody else keeps it going.
+        One that will break off long before ``deadline`` is nothing to join: another takes its
+        place. Listen at once, with nothing awaited before: nobody else keeps it going.
         """
         found = self._streams.get(key)
-        if found is not None:
+        if found is not None and found.until.remaining() >= LEAST_SHARE * deadline.remaining():
             self.joined += 1
             return found, False
         self.made += 1
-        begun = Broadcast(make(), lambda over: self._over(key, over), self._max_bytes)
+        begun = Broadcast(make(), lambda over: self._over(key, over), deadline, self._max_bytes)
         self._running.add(begun)
         begun.when_over(self._running.discard)
-        if len(self._streams) < self._most:
+        if key in self._streams or len(self._streams) < self._most:
             self._streams[key] = begun
         return begun, True
 

@@ -165,6 +165,7 @@ class CachedAnswering:
             stream, leads = self._streams.join(
                 (question.key, question.served.version),
                 partial(self._made, ctx, question, making),
+                ctx.deadline,
             )
             try:
                 async with closing(stream.events(ctx.deadline, leads=leads)) as events:

@@ -51,7 +51,7 @@ async def settle() -> None:
 
 
 async def heard(streams: Broadcasts[str, str], source: Source, deadline: Deadline) -> list[str]:
-    stream, leads = streams.join("k", source)
+    stream, leads = streams.join("k", source, deadline)
     return [event async for event in stream.events(deadline, leads=leads)]
 
 
@@ -103,7 +103,7 @@ async def test_it_is_closed_when_the_last_one_leaves() -> None:
 async def test_who_stops_listening_in_the_middle_leaves_it_to_the_others() -> None:
     streams: Broadcasts[str, str] = Broadcasts()
     source = Source()
-    stream, leads = streams.join("k", source)
+    stream, leads = streams.join("k", source, soon())
     events = stream.events(soon(), leads=leads)
     source.release(1)
     assert await anext(events) == "0"
@@ -200,7 +200,7 @@ async def test_beyond_the_bound_the_slow_one_is_cut_and_who_comes_hears_another(
     streams: Broadcasts[str, str] = Broadcasts(max_bytes=FEW_BYTES)
     source = Source(PIECES)
     fast = asyncio.create_task(heard(streams, source, soon()))
-    stream, leads = streams.join("k", source)
+    stream, leads = streams.join("k", source, soon())
     slow = stream.events(soon(), leads=leads)
     source.release(1)
     assert await anext(slow) == "0"
@@ -225,7 +225,7 @@ async def test_beyond_the_bound_a_stream_that_nobody_waits_for_is_not_read_on() 
     source = Source(PIECES)
     listeners = []
     for _ in range(2):
-        stream, leads = streams.join("k", source)
+        stream, leads = streams.join("k", source, soon())
         listeners.append(stream.events(soon(), leads=leads))
     source.release(PIECES)
     for listener in listeners:
@@ -244,7 +244,7 @@ async def test_beyond_the_bound_a_stream_that_nobody_waits_for_is_not_read_on() 
 async def test_beyond_the_bound_a_stream_ends_when_no_deadline_is_left() -> None:
     streams: Broadcasts[str, str] = Broadcasts(max_bytes=FEW_BYTES)
     source = Source(PIECES)
-    stream, leads = streams.join("k", source)
+    stream, leads = streams.join("k", source, soon())
     listener = stream.events(soon(0.02), leads=leads)
     source.release(PIECES)
     assert await anext(listener) == "0"
@@ -261,7 +261,7 @@ async def test_leaving_a_full_stream_at_any_turn_leaves_nothing(turns: int) -> N
     source = Source(PIECES)
     source.release(PIECES - 1)
     listeners = [asyncio.create_task(heard(streams, source, soon())) for _ in range(2)]
-    stream, leads = streams.join("k", source)
+    stream, leads = streams.join("k", source, soon())
     slow = stream.events(soon(), leads=leads)
     await anext(slow)
     for _ in range(turns):
@@ -287,3 +287,19 @@ async def test_the_end_of_all_ends_also_what_nobody_can_join() -> None:
     assert source.closed == 1
     with pytest.raises(DeadlineExceeded):
         await listener
+
+
+async def test_nobody_joins_what_breaks_off_long_before_their_deadline() -> None:
+    """Who asked first with little time must not cost the others their answers."""
+    streams: Broadcasts[str, str] = Broadcasts()
+    hasty, patient = Source(1), Source(1)
+    first = asyncio.create_task(heard(streams, hasty, soon(1.0)))
+    await settle()
+    second = asyncio.create_task(heard(streams, patient, soon(60.0)))
+    third = asyncio.create_task(heard(streams, hasty, soon(50.0)))
+    await settle()
+    assert (hasty.made, patient.made, streams.joined) == (1, 1, 1)
+    hasty.release(1)
+    patient.release(1)
+    assert [*await asyncio.gather(first, second, third)] == [["0"], ["0"], ["0"]]
+    assert streams.statistics()["under_way"] == 0
