@@ -26,13 +26,22 @@ log_format = "json"
 """
 
 
-def ask(served: Served, text: str, headers: dict[str, str] | None = None) -> str:
-    """What the retrieval tier did for a question."""
+ANSWERS = """answers = true
+[[cache.answers.rules]]
+name = "leave"
+questions = ["How long is parental leave?"]
+"""
+
+
+def ask(
+    served: Served, text: str, headers: dict[str, str] | None = None, tier: str = "retrieval"
+) -> str:
+    """What a tier did for a question."""
     body = {"model": "forebay/kb", "messages": [{"role": "user", "content": text}]}
     reply = served.ask("POST", "/v1/chat/completions", body, headers)
     assert reply.status == 200, reply.body
     tiers = dict(part.split("=") for part in reply.headers["x-forebay-cache"].split(", "))
-    return tiers["retrieval"]
+    return tiers[tier]
 
 
 @pytest.fixture
@@ -80,6 +89,28 @@ def test_after_what_always_follows_the_next_answer_is_ready(served: Served) -> N
     prepared = 'forebay_cache_events_total{event="filled",tier="prewarm"}'
     until(lambda: f"{prepared} 0.0" not in served.ask("GET", "/metrics").body.decode())
     assert ask(served, second, {"x-forebay-user": "new"}) == "hit"
+
+
+def test_answers_are_written_beforehand_only_where_told_so_and_a_rule_allows(
+    served: Served,
+) -> None:
+    served.stop()
+    served.configure(CONFIG.replace("min_ms = 0.0\n", f"min_ms = 0.0\n{ANSWERS}"))
+    served.restart()
+    for _ in range(3):
+        assert ask(served, QUESTIONS[2], tier="answer") == "off"
+    assert [ask(served, QUESTIONS[0], tier="answer") for _ in range(3)] == ["miss", "hit", "hit"]
+    served.stop()
+    served.restart()
+    assert ask(served, QUESTIONS[0], tier="answer") == "hit"
+    assert ask(served, QUESTIONS[2], tier="answer") == "off"
+    assert ask(served, QUESTIONS[2]) == "hit"
+    served.stop()
+    served.configure(CONFIG.replace("min_ms = 0.0\n", f"min_ms = 0.0\n{ANSWERS}").replace(
+        "answers = true", "answers = false"
+    ))  # fmt: skip
+    served.restart()
+    assert ask(served, QUESTIONS[0], tier="answer") == "miss"
 
 
 def test_another_process_is_warm_through_the_shared_store(tmp_path: Path) -> None:
