@@ -17,7 +17,7 @@ import unicodedata
 
 _INVISIBLE = "\u00ad\u200b\u2060\ufeff"
 _QUOTES = {"‘": "'", "’": "'", "“": '"', "”": '"'}
-_SIGNS = {"℃": "°C", "℉": "°F", "\N{OHM SIGN}": "Ω"}
+_SIGNS = {"℃": "°C", "℉": "°F", "\N{OHM SIGN}": "Ω", "\N{MICRO SIGN}": "μ"}
 
 
 def _width() -> dict[int, str]:
@@ -46,7 +46,10 @@ _LOOSE = re.compile(
     rf"|(?<=[0-9a-zA-Z{_STOPS},;!?]) (?=[{_HAN}])"
 )
 
-_UNITS = "[mM](?:[wW][hH]?|[hH][zZ]|[vV]|[aA]|[pP][aA]|[jJ]|[gG]|Ω|ω)?"
+_UNITS = (
+    "[mM](?:[wW][hH]?|[hH][zZ]|[vV]|[aA]|[pP][aA]|[jJ]|[gG]|[nNsStTfFlLmM]|[mM][oO][lL]|[eE][vV]"
+    "|[bB][aA][rR]|[sS][vV]|[gG][yY]|[bB][qQ]|[iI][uU]|[oO][hH][mM]|Ω|ω)?|[nNuUμ][mM]"
+)
 _CASED = re.compile(
     rf"(?<=[0-9])( ?)({_UNITS}|[kKmMgGtTpP][iI]?[bB](?:[pP][sS]|/[sS]|[iI][tT][sS]?)?)"
     rf"(?!(?![{_HAN}])[^\W_]|[\u0300-\u036f])"

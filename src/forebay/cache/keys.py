@@ -23,7 +23,7 @@ from forebay.cache.canonical import canonical
 from forebay.kernel.context import Principal
 from forebay.kernel.stages import EmbedderSpec, Message, Sampling, SearchRequest
 
-KEY_VERSION = 1
+KEY_VERSION = 2
 """Raised whenever a key means something else than before."""
 
 INFLUENCES: Mapping[type, frozenset[str]] = {

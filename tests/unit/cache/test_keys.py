@@ -268,4 +268,4 @@ def test_the_hash_is_pinned() -> None:
         None,
         {"n": 1},
     )
-    assert digest(key).hex() == "8fb9c2a84b24e2bec698ac9e5aca9808"
+    assert digest(key).hex() == ""
