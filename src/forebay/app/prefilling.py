@@ -20,7 +20,7 @@ from forebay.cache.rules import Asked as AskedOfRules
 from forebay.cache.settings import AnswerRule
 from forebay.kernel.clock import Deadline, WallClock
 from forebay.kernel.context import RequestContext
-from forebay.kernel.errors import ForebayError
+from forebay.kernel.errors import ForebayError, NotFound
 from forebay.kernel.stages import Message, Sampling
 from forebay.kernel.streams import closing
 from forebay.pipeline.answer import Prompting
@@ -69,16 +69,18 @@ class Prefilling:
         return not ctx.degradations
 
     async def held(self, question: Question) -> bool:
-        """Whether it is ready already."""
+        """Whether there is nothing to make ready: it is already, or its knowledge base is gone."""
         retriever = self._tiers.retriever
-        served = self._reading.versions.current(question.kb)
+        try:
+            served = self._reading.versions.current(question.kb)
+        except NotFound:
+            return True
         if retriever is None or served is None:
             return False
         principal = question.principal()
-        if self._rule(question) is not None and self._tiers.answers is not None:
-            _, found = await self._tiers.answers.explain(principal, _request(question), served)
-        else:
+        if self._rule(question) is None or self._tiers.answers is None:
             return retriever.explain(principal, question.search(), served).verdict == "hit"
+        _, found = await self._tiers.answers.explain(principal, _request(question), served)
         return found.verdict == "hit"
 
     def room(self, share: float) -> int:

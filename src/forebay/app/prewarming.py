@@ -78,9 +78,11 @@ class Prewarmer:
     def asked(self, asked: Asked) -> None:
         """A question was answered."""
         line = line_of(asked)
+        if not line:
+            return  # nothing that could be asked again
         if self._lines_bytes + len(line) > MOST_LINES_BYTES:
             self._counts["lost"] += 1
-        elif line:
+        else:
             self._lines.append(line)
             self._lines_bytes += len(line)
         if not self._read:
@@ -199,7 +201,12 @@ class Prewarmer:
         self._hot = deque(one.question for one in await asyncio.to_thread(hot))
 
     async def _fill(self, question: Question) -> None:
-        filled = await self._parts.fill(question)
+        try:
+            filled = await self._parts.fill(question)
+        except Exception:
+            # Nobody asked for it: whatever fails here, the service goes on.
+            log.exception("a search beforehand failed")
+            filled = False
         self._counts["filled" if filled else "failed"] += 1
 
     async def _writing(self) -> None:

@@ -17,7 +17,8 @@ import msgspec
 from forebay.cache.prewarm import Asked
 
 CURRENT, BEFORE = "requests.jsonl", "requests.before.jsonl"
-LINE_BYTES = 16_384
+LINE_BYTES = 4096
+"""A request that is longer, by its filter say, is not learned: each may stay in memory."""
 EARLY = 0.9
 """Of a file's bound: the rest is for those who may not exchange files."""
 _encode = msgspec.json.Encoder().encode

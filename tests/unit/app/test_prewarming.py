@@ -30,7 +30,7 @@ class World:
         self.wall.advance(NOW)
         self.filled: list[str] = []
         self.spare, self.takes_s, self.room = True, 0.0, 100
-        self.blocks = False
+        self.blocks = self.fails = False
         self.log = RequestLog(folder, 1 << 20, rotates=True)
 
     def make(self) -> Prewarmer:
@@ -49,6 +49,8 @@ class World:
     async def fill(self, question: Question) -> bool:
         if self.blocks:
             await asyncio.Event().wait()
+        if self.fails:
+            raise ValueError("of a kind that nobody thought of")
         self.clock.advance(self.takes_s)
         self.filled.append(question.text)
         return True
@@ -153,6 +155,19 @@ def test_one_step_fetches_the_next_question_and_rests_for_its_share(tmp_path: Pa
             await then(prewarmer)
 
     asyncio.run(run())
+
+
+def test_what_fails_or_cannot_be_written_down_ends_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.seen(3)
+    world.fails = True
+
+    async def then(prewarmer: Prewarmer) -> None:
+        prewarmer.asked(asked("half a pair: \ud800"))
+        await prewarmer.step(0.0)
+
+    found = started(world, then).statistics()
+    assert (found["filled"], found["failed"], found["questions"]) == (0, 3, 3)
 
 
 def test_nothing_is_fetched_while_others_wait_or_the_loop_is_late(tmp_path: Path) -> None:
