@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from forebay.cache.memory import MemorySettings, MemoryTier
+from forebay.cache.memory import MemorySettings, MemoryTier, deep_bytes
 from forebay.kernel.clock import Clock
 from forebay.kernel.stages import Message
 
@@ -117,7 +117,8 @@ class Sessions:
 
     def __init__(self, settings: SessionTierSettings, clock: Clock) -> None:
         self._life_s = settings.life_s
-        self._kept: MemoryTier[Summary] = MemoryTier(MemorySettings(settings.max_bytes), clock)
+        bound = MemorySettings(settings.max_bytes)
+        self._kept: MemoryTier[Summary] = MemoryTier(bound, clock, _bytes_of)
 
     def read(self, who: str, messages: Sequence[Message]) -> Summary:
         """The summary of a conversation that ends with a question of ``who``."""
@@ -150,6 +151,9 @@ class Sessions:
         """Figures of the tier; ``found``: turns whose conversation was known."""
         kept = self._kept.statistics()
         return {**kept, "found": kept["hits"], "lacking": kept["misses"]}
+
+
+_bytes_of = lru_cache(maxsize=1024)(deep_bytes)
 
 
 def summed_up(text: str) -> Summary:
