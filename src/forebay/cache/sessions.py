@@ -70,7 +70,8 @@ _LOW = re.compile(
 )
 _ENTITY = re.compile(
     r"《(?P<title>[^《》]{1,64})》|[“\"「](?P<quoted>[^“”\"「」]{1,64})[”\"」]"
-    r"|(?P<number>(?<![\w.])[$€£¥￥]?\d[\d,.]*(?:\s?(?:%|‰|°C|[kKMGT]?i?[bB]|[kKmM]?[gGmMWwVvAl]|"
+    r"|(?P<number>(?<![A-Za-z0-9_.])(?<!\d,)[$€£¥￥]?\d[\d,.]{0,20}"
+    r"(?:\s?(?:%|‰|°C|[kKMGT]?i?[bB]|[kKmM]?[gGmMWwVvAl]|"
     r"Hz|ms|s|h|USD|EUR|RMB|(?:days?|weeks?|months?|years?|hours?|minutes?|seconds?|euros?|dollars?|"
     r"yuan)\b)(?![A-Za-z0-9])|\s?(?:个)?(?:元|万元|天|周|月|年|小时|分钟|秒|次|人|岁|公里|米|克|度)))"
     r"|(?P<code>(?<![A-Za-z0-9])(?=[A-Za-z0-9._/-]*\d)(?=[A-Za-z0-9._/-]*[A-Za-z])"

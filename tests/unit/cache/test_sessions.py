@@ -67,6 +67,7 @@ def test_urgency(text: str, urgency: str) -> None:
         ("What does error E21 mean on the XR-200?", ("E21", "XR-200")),
         ("《员工手册》里年假是多少天", ("员工手册",)),
         ("年假是 15天吗", ("15天",)),
+        ("年假是15天还是1,000元", ("15天", "1,000元")),
         ("is 30 days enough at 4.5% and 16GB", ("30 days", "4.5%", "16GB")),
         ("open “Order History” in Contoso Portal", ("Order History", "Contoso Portal")),
         ("Does Alice work for Acme?", ("Alice", "Acme")),
