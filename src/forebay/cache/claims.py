@@ -16,6 +16,7 @@ from forebay.kernel.clock import Deadline
 
 FIRST_LOOK_S = 0.005
 LAST_LOOK_S = 0.05
+WAIT_SHARE = 0.5
 
 
 V = TypeVar("V")
@@ -45,7 +46,8 @@ class Claims:
         if found.entry is not None:
             return found.entry
         claim = _claim(key, version)
-        until = deadline.within(self._patience_s)
+        # Whoever has it may be dead: what is left of the deadline must do for making it here.
+        until = deadline.within(min(self._patience_s, WAIT_SHARE * deadline.remaining()))
         look_s = FIRST_LOOK_S
         while not await self._shared.claim(claim, self._holder, self._patience_s):
             self.waited += 1

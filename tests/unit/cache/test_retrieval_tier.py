@@ -12,7 +12,7 @@ from forebay.cache.keys import Setup, digest, retrieval_key
 from forebay.cache.retrieval import CachedRetriever, RetrievalTierParts
 from forebay.cache.settings import RetrievalTierSettings
 from forebay.kernel.caching import SharedValues
-from forebay.kernel.clock import VirtualClock
+from forebay.kernel.clock import Deadline, VirtualClock
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.documents import Hit
 from forebay.kernel.errors import EngineError
@@ -285,6 +285,21 @@ async def test_a_process_that_died_with_its_claim_is_not_waited_for_long() -> No
         await asyncio.sleep(0.01)
     assert (await task).hits
     assert tier.search.made == 1
+
+
+async def test_waiting_for_another_process_leaves_time_to_search() -> None:
+    values, world = Process(), World()
+    tier = Tier(values, world, "other")
+    key = digest(retrieval_key(Principal(), ASKED, SETUP))
+    values.claims[key + (1).to_bytes(8, "big")] = "dead"
+    ctx = context_of(tier.clock)
+    ctx.deadline = Deadline.after(0.1, tier.clock)
+    task = asyncio.create_task(tier.retriever.retrieve(ctx, ASKED))
+    while not task.done() and tier.clock.now() < 0.2:
+        await asyncio.sleep(0.005)
+        tier.clock.advance(0.005)
+    assert (await task).hits
+    assert not ctx.deadline.expired()
 
 
 async def test_a_search_that_failed_is_not_waited_for() -> None:
