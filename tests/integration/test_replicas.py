@@ -13,13 +13,12 @@ from forebay.testing.engine_server import EngineServer
 from tests.integration.in_process import Answer, Gateway, engine_config, gateway, simulated, until
 
 RATE_PER_S = 30.0
-GIVE_UP_S = 2.0
+SILENT_S = 1.0
 CONFIG = f"""
 [generation.engine]
-first_token_timeout_s = {GIVE_UP_S}
 warm_after_s = 0
 [admission.pools.pool.gate.ejection]
-stalled_s = 1.0
+stalled_s = {SILENT_S}
 rest_s = 30.0
 """
 
@@ -70,10 +69,12 @@ async def test_one_hung_replica_of_three_slows_nobody_on_the_others(tmp_path: Pa
         engines.replicas[1].put_fault(Stall())
         first = await steadily(made, 4.0, 1000)
         assert first.statuses == {200}
-        caught = [took_s for took_s in first.took_s if took_s > GIVE_UP_S]
-        # What went there before its silence was noticed goes on elsewhere, within the budget.
+        caught = [took_s for took_s in first.took_s if took_s > 0.5 * SILENT_S]
+        # What went there before its silence was noticed goes on elsewhere at once, within the
+        # budget: nobody waits longer than until then, and for an answer.
+        assert max(caught) <= SILENT_S + 0.2 + 2 * calm.percentile(1.0)
         assert 1 <= len(caught) <= 0.1 * len(first.took_s)
-        quick = sorted(took_s for took_s in first.took_s if took_s <= GIVE_UP_S)
+        quick = sorted(took_s for took_s in first.took_s if took_s <= 0.5 * SILENT_S)
         assert quick[int(0.99 * len(quick))] <= 2 * calm.percentile(0.99) + 0.05
         then = await steadily(made, 2.0, 2000)
         assert then.statuses == {200}

@@ -157,6 +157,10 @@ class OpenAIGenerator:
             tried = first if hedging is None else hedged(hedging, first, another)
             try:
                 async with aclosing(tried) as events:
+                    event = await _first(ctx, events)
+                    if ctx.placement is not None:
+                        ctx.placement.token()
+                    yield event
                     async for event in events:
                         if ctx.placement is not None:
                             ctx.placement.token()
@@ -309,6 +313,26 @@ def _replicas(ctx: RequestContext, pool: Pool) -> Iterator[Replica]:
     yield pool.replicas[placement.replica]
     while placement.again():
         yield pool.replicas[placement.replica]
+
+
+async def _first(
+    ctx: RequestContext, events: AsyncGenerator[TextDelta | Finished, None]
+) -> TextDelta | Finished:
+    """The first event, unless admission finds that the replica hangs and knows another."""
+    if ctx.placement is None:
+        return await anext(events)
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(None) as waiting:
+            ctx.placement.unless_hung(lambda: waiting.reschedule(loop.time()))
+            try:
+                return await anext(events)
+            finally:
+                ctx.placement.unless_hung(None)
+    except TimeoutError as silent:
+        if not waiting.expired():
+            raise
+        raise _TryNext(EngineError("The engine shows no sign of life.")) from silent
 
 
 class _Bounded:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, Protocol
 
@@ -53,6 +53,10 @@ class Placement(Protocol):
 
     pool: str
     replica: int
+
+    def unless_hung(self, leave: Callable[[], None] | None) -> None:
+        """What to do when the replica hangs and another may be tried; None: nothing any more."""
+        ...
 
     @property
     def hedging(self) -> Hedging | None:

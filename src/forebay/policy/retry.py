@@ -39,6 +39,10 @@ class RetryBudget:
         """A request came."""
         self._left = min(self.settings.burst, self._left + self.settings.share)
 
+    def affords(self, count: int) -> bool:
+        """Whether that many retries are left."""
+        return self._left >= count - 1e-9
+
     def take(self, attempts: int, *, remaining_s: float, needs_s: float) -> bool:
         """Whether one that made ``attempts`` may try again within the time it has left."""
         allowed = attempts < self.settings.max_attempts and remaining_s > needs_s

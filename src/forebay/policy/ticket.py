@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from forebay.kernel.context import Priority
 from forebay.policy.queue import Waiting
 
@@ -16,6 +18,7 @@ class Ticket:
         "deadline_at",
         "expected_tokens",
         "first_token_at",
+        "hung",
         "input_tokens",
         "output_tokens",
         "place",
@@ -63,3 +66,4 @@ class Ticket:
         self.sampled_at = 0.0
         self.sampled_tokens = 0
         self.first_token_at: float | None = None
+        self.hung: Callable[[], None] | None = None  # asks its replica no longer, before a token

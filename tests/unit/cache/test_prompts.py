@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
@@ -112,6 +112,9 @@ class Placed:
     max_output_tokens = 10
 
     def token(self) -> None: ...
+
+    def unless_hung(self, leave: Callable[[], None] | None) -> None:
+        pass
 
     def again(self) -> bool:
         return False

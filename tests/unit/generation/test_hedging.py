@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from forebay.generation.hedging import hedged
@@ -156,6 +156,9 @@ class Placed:
 
     def token(self) -> None:
         self.tokens += 1
+
+    def unless_hung(self, leave: Callable[[], None] | None) -> None:
+        pass
 
     def again(self) -> bool:
         return False

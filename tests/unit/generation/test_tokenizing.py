@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,9 @@ class Placed:
     hedging = None
 
     def token(self) -> None: ...
+
+    def unless_hung(self, leave: Callable[[], None] | None) -> None:
+        pass
 
     def again(self) -> bool:
         return False

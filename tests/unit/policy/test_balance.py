@@ -152,3 +152,19 @@ def test_silence_counts_from_when_the_engine_was_asked() -> None:
     health.asked("slow search", 60.0)
     assert health.admits(64.0)
     assert not health.admits(66.0)
+
+
+def test_who_waits_where_nothing_moves_hangs_and_who_is_slow_beside_others_does_not() -> None:
+    health = ReplicaHealth(EjectionSettings(stalled_s=2.0))
+    speaks, silent, late = object(), object(), object()
+    for one in (speaks, silent):
+        health.asked(one, 0.0)
+    health.alive(speaks, 1.5)
+    assert health.hung(3.4) == (), "the replica speaks, one request on it has a long prompt"
+    health.asked(late, 3.0)
+    assert health.hung(3.6) == (silent, late), "who has a token already cannot go elsewhere"
+    assert not health.admits(3.6)
+    assert health.hung(3.7) == (silent, late), "also when it has been ejected"
+    health.ended(silent, 3.7, ok=False)
+    health.ended(late, 3.7, ok=None)
+    assert health.hung(9.0) == ()

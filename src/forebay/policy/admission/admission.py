@@ -15,7 +15,7 @@ from forebay.kernel.errors import DeadlineExceeded, EngineRefused
 from forebay.policy.admission.claims import Claimant
 from forebay.policy.admission.desk import Ask, Desk, Entry, charged
 from forebay.policy.admission.settings import AdmissionSettings
-from forebay.policy.gate import PoolGate
+from forebay.policy.gate import PoolGate, Ticket
 from forebay.policy.hedge import Hedger
 from forebay.policy.quota import Claim, Refusal, Reservation
 from forebay.policy.tail import TailChange
@@ -96,6 +96,10 @@ class Permit:
                 hedger.observe(now - self.entry.ticket.sent_at)
         gate.progress(self.entry.ticket, self.entry.completion_tokens, now)
 
+    def unless_hung(self, leave: Callable[[], None] | None) -> None:
+        """Call ``leave`` once when its replica hangs and the request may go to another."""
+        self.entry.ticket.hung = leave
+
     def again(self) -> bool:
         """The replica failed before its first token: whether another was found."""
         return self._admission.again(self)
@@ -123,7 +127,10 @@ class PermitHedging:
 
     def begin(self) -> int | None:
         """See ``Hedger.begin``."""
-        return self._hedger.begin(self._permit.entry.ticket, self._clock.now())
+        second = self._hedger.begin(self._permit.entry.ticket, self._clock.now())
+        if second is not None:
+            self._permit.unless_hung(None)  # the other one is asked already
+        return second
 
     def ended(self, second: int, outcome: HedgeOutcome) -> None:
         """See ``Hedger.ended``."""
@@ -232,6 +239,7 @@ class Admission:
         now = self.desk.clock.now()
         for name, gate in self.desk.gates.items():
             gate.tick(now)
+            _leave_hung(gate, now)
             change = gate.judge(now)
             self._waiters.carry_out(gate)
             if change is not None and self._told is not None:
@@ -260,6 +268,27 @@ class Admission:
         ticket = permit.entry.ticket
         permit.waited_s += await self._waiters.placed(gate, ticket)
         permit.pool, permit.replica = permit.entry.engines, ticket.replica
+
+
+def _leave_hung(gate: PoolGate, now: float) -> None:
+    """Who waits for a first token where nothing moves goes elsewhere, as far as retries allow.
+
+    Whom they do not allow goes on waiting: a replica that reads a long prompt is silent, too.
+    """
+    leaving = 0
+    for at, health in enumerate(gate.health):
+        for ticket in health.hung(now):
+            if not isinstance(ticket, Ticket) or ticket.replica != at or ticket.hung is None:
+                continue
+            may = ticket.attempts < gate.retries.settings.max_attempts and now < ticket.deadline_at
+            others = (n for n in range(len(gate.loads)) if n != at)
+            if not may or not any(gate.health[n].admits(now) for n in others):
+                continue
+            if not gate.retries.affords(leaving + 1):
+                return
+            leaving += 1
+            leave, ticket.hung = ticket.hung, None
+            leave()
 
 
 def _engines_fault(error: Exception) -> bool:

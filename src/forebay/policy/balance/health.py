@@ -43,6 +43,8 @@ class ReplicaHealth:
     """One replica's state; every change is a call with the time."""
 
     __slots__ = (
+        "_alive_at",
+        "_asked",
         "_dead_at",
         "_failures",
         "_rest_s",
@@ -62,6 +64,9 @@ class ReplicaHealth:
         self._until = 0.0
         # Requests that wait for a sign of life, by when they began to, oldest first.
         self._waiting: dict[object, float] = {}
+        # Those without any sign so far, whether it was ejected for it or not.
+        self._asked: dict[object, float] = {}
+        self._alive_at = 0.0
         self.state: State = "fit"
         self.ejections = 0
         self.stalled_s = settings.stalled_s
@@ -104,10 +109,23 @@ class ReplicaHealth:
 
     def asked(self, request: object, now: float) -> None:
         """The request went to the engine."""
-        self._waiting[request] = now
+        self._waiting[request] = self._asked[request] = now
+
+    def hung(self, now: float) -> tuple[object, ...]:
+        """Those who wait for their first token, if nothing at all has come from it for too long.
+
+        One of them alone may just have a long prompt.
+        """
+        if not self._asked:
+            return ()
+        silent_since = max(self._alive_at, next(iter(self._asked.values())))
+        return tuple(self._asked) if now - silent_since > self.stalled_s else ()
 
     def alive(self, request: object, now: float) -> None:
         """A token came: the request waits for its next one from now."""
+        self._alive_at = now
+        if self._asked:
+            self._asked.pop(request, None)
         if request in self._waiting:
             del self._waiting[request]
             self._waiting[request] = now
@@ -118,6 +136,7 @@ class ReplicaHealth:
     def ended(self, request: object, now: float, *, ok: bool | None) -> None:
         """The request is over: it worked, it failed, or (None) its client left."""
         self._waiting.pop(request, None)
+        self._asked.pop(request, None)
         if ok:
             if self.state != "fit":
                 self._recover()
