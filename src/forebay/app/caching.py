@@ -148,7 +148,7 @@ class Tiers(msgspec.Struct):
     def _purged(self, name: str, tier: MemoryTier[bytes], kb: str) -> int:
         if kb and name in self.versioned:
             versioned = self.versioned[name]
-            return tier.remove_if(lambda key, data: versioned.belongs(key, data, kb))
+            return tier.remove_if(lambda _, data: versioned.belongs(data, kb))
         count = int(tier.statistics()["entries"])
         tier.clear()
         return count

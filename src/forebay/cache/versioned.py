@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 import msgspec
 
 from forebay.cache.memory import MemoryTier
-from forebay.cache.values import Codec
+from forebay.cache.values import Codec, unproven
 from forebay.kernel.caching import ChangeBounds, Changes, Evidence, Served, SharedValues
 from forebay.kernel.clock import Clock
 
@@ -43,6 +43,15 @@ class Entry(msgspec.Struct, Generic[V], frozen=True, array_like=True):
     evidence: Evidence
     value: V
     mark: int = 0
+
+
+class _Whose(msgspec.Struct, frozen=True, array_like=True):
+    """The first field of an ``Entry``, for who looks at many."""
+
+    kb: str
+
+
+_whose = msgspec.msgpack.Decoder(_Whose).decode
 
 
 class TierParts(msgspec.Struct, Generic[V], frozen=True):
@@ -99,10 +108,9 @@ class VersionedTier(Generic[V]):
         data = self._parts.memory.peek(key)
         return _ABSENT if data is None else self._judged(key, data, served)
 
-    def belongs(self, key: bytes, data: bytes, kb: str) -> bool:
-        """Whether bytes in memory are of a knowledge base, or of none that can be told."""
-        entry = self._parts.codec.decode(key, data)
-        return entry is None or entry.kb == kb
+    def belongs(self, data: bytes, kb: str) -> bool:
+        """Whether bytes in memory are of a knowledge base; takes a microsecond."""
+        return _whose(unproven(data)).kb == kb
 
     async def fetched(self, key: bytes, served: Served) -> Found[V]:
         """What other processes have made that may be served; it is then in memory too."""

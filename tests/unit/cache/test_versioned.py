@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.cache.versioned import GIVEN_UP
+from forebay.cache.retrieval import KeptHits
+from forebay.cache.values import KIND_RETRIEVAL, StructCodec
+from forebay.cache.versioned import GIVEN_UP, Entry
 from forebay.kernel.caching import Served
 from forebay.kernel.clock import VirtualClock
 from tests.unit.cache.tier_parts import World, entry_of, tier_of
@@ -182,3 +184,11 @@ async def test_a_truncated_or_altered_entry_is_a_miss() -> None:
         assert (await tier.fetched(KEY, Served(1))).entry is None
     values.held[KEY] = whole
     assert (await tier.fetched(KEY, Served(1))).entry is not None
+
+
+def test_whose_an_entry_is_can_be_told_without_reading_it_all() -> None:
+    codec = StructCodec(KIND_RETRIEVAL, Entry[KeptHits])
+    data = codec.encode(KEY, entry_of())
+    tier = tier_of(World(), VirtualClock())
+    assert tier.belongs(data, "k")
+    assert not tier.belongs(data, "another")
