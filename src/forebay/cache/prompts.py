@@ -7,6 +7,7 @@ knows of versions. A prompt holds the fence of the process that built it, so non
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Annotated, Protocol
@@ -81,7 +82,7 @@ class PreparedPrompts:
         self._version = version
         self._life_s = settings.life_s
         self._built: MemoryTier[Prepared] = MemoryTier(
-            MemorySettings(settings.max_bytes - counts), clock
+            MemorySettings(settings.max_bytes - counts), clock, _bytes_of
         )
         self._counts: MemoryTier[int] = MemoryTier(MemorySettings(counts), clock)
 
@@ -171,6 +172,17 @@ class _Counted:
     def written(self, pool: str, text: str) -> int | None:
         """See ``Tokens``."""
         return self._inner.written(pool, text)
+
+
+_MESSAGE_BYTES = sys.getsizeof(Message("user", "")) + 8
+_SHELL_BYTES = sys.getsizeof(Prepared("", (), 0, 0, 0)) + sys.getsizeof(()) + 3 * 32
+
+
+def _bytes_of(prepared: Prepared) -> int:
+    """As ``deep_bytes``, or a little above: roles and languages are shared, numbers are small."""
+    messages = prepared.messages
+    texts = sum(sys.getsizeof(message.content) for message in messages)
+    return _SHELL_BYTES + len(messages) * _MESSAGE_BYTES + texts
 
 
 _encode = msgspec.msgpack.Encoder().encode

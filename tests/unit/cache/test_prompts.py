@@ -8,7 +8,14 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from forebay.cache.prompts import MAX_CHARACTERS, PreparedPrompts, PromptTierSettings
+from forebay.cache.memory import deep_bytes
+from forebay.cache.prompts import (
+    MAX_CHARACTERS,
+    Prepared,
+    PreparedPrompts,
+    PromptTierSettings,
+    _bytes_of,
+)
 from forebay.context import ContextSettings, PromptBuilder
 from forebay.ingest import EstimatedTokenCounter
 from forebay.kernel.clock import VirtualClock
@@ -103,6 +110,15 @@ def test_memory_is_bounded() -> None:
     assert prompts.statistics()["entries"] > 100
     assert prompts.clear() > 100
     assert prompts.statistics()["entries"] == 0
+
+
+def test_what_a_prompt_weighs_is_never_reckoned_too_small() -> None:
+    shared = deep_bytes("user") + deep_bytes("system") + deep_bytes("en")
+    for count in (1, 3, 9):
+        messages = tuple(Message("user", "word " * number) for number in range(count))
+        prepared = Prepared("en", messages, 5, 1024, 4000)
+        exact = deep_bytes(prepared) - shared - (count - 1) * deep_bytes("user")
+        assert exact <= _bytes_of(prepared) <= exact + 300
 
 
 class Placed:
