@@ -18,6 +18,7 @@ from forebay.app.admitting import open_admission
 from forebay.app.bearer_keys import generation_keys
 from forebay.app.caching import TierOpener, Tiers, open_tiers
 from forebay.app.eventing import Events, open_events
+from forebay.app.guarding import Guarded, open_guarded
 from forebay.app.latency import wake_promptly
 from forebay.app.overriding import Overriding
 from forebay.app.prefilling import Around, open_prewarming
@@ -27,6 +28,7 @@ from forebay.app.runtime import Process, Reading, open_process, store_folder
 from forebay.app.settings import Settings, environment
 from forebay.app.sharing import authority_of, open_sharing, shortcomings
 from forebay.app.warming import Warmer, open_warming
+from forebay.cache.heat import HeatedRetriever
 from forebay.context import CitationStream, ContextSettings, PromptBuilder
 from forebay.gateway.app import GatewayApp
 from forebay.gateway.build import build_app, build_mcp
@@ -44,6 +46,7 @@ from forebay.kernel.clock import WallClock
 from forebay.kernel.context import RequestContext
 from forebay.kernel.stages import GenerationRequest, Retriever, TokenCounter
 from forebay.pipeline.answer import AnswerParts, AnswerPipeline, claimant
+from forebay.pipeline.chunk_keys import GuardedKnowledge
 from forebay.pipeline.knowledge import KnowledgeService
 from forebay.pipeline.listening import Listening
 from forebay.pipeline.messages import Answering, Citation
@@ -75,6 +78,7 @@ class Answerer(msgspec.Struct, frozen=True):
     retriever: BoundedRetriever
     quotas: Overriding
     tiers: Tiers
+    guarded: Guarded
     shared: SharedQuotas | None = None
     warmer: Warmer | None = None
     prewarmer: Prewarmer | None = None
@@ -160,10 +164,11 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             open_admission(settings, reading.clock, store_folder(settings), shared)
         )
         opener = await stack.enter_async_context(open_tiers(reading, share=share))
+        guarded = await stack.enter_async_context(open_guarded(reading))
         retriever = _bounded(_hybrid(reading, opener), settings, admission)
         prompting = PromptBuilder(_within_pools(settings), counter, secrets.token_hex(8))
         parts = AnswerParts(
-            retriever=opener.retriever(retriever, prompting.version),
+            retriever=HeatedRetriever(opener.retriever(retriever, prompting.version), guarded.heat),
             prompting=opener.prompting(prompting, prompting.version),
             generator=generator,
             cite=Citing,
@@ -193,6 +198,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             retriever=retriever,
             quotas=quotas,
             tiers=opener.tiers,
+            guarded=guarded,
             shared=shared,
             warmer=warmer,
             prewarmer=prewarmer,
@@ -297,6 +303,7 @@ async def open_service(
         async with open_answerer(process, share=True) as answerer:
             telemetry.metrics.watch_pools(answerer.statistics)
             telemetry.metrics.watch_caches(answerer.tiers.statistics)
+            telemetry.metrics.watch_guard(answerer.guarded.guard.statistics)
             if answerer.shared is not None:
                 telemetry.metrics.watch_quotas(answerer.shared.statistics)
             held: list[Service] = []
@@ -327,11 +334,13 @@ def _parts(
     changes = answerer.process.writing or RemoteWriting(
         store_folder(settings), reading.clock, CALL_S
     )
+    knowledge = KnowledgeService(
+        reading.reader, reading.reader, changes, reading.threads.run, reading.clock
+    )
     return GatewayParts(
         answering=answerer.answering,
-        knowledge=KnowledgeService(
-            reading.reader, reading.reader, changes, reading.threads.run, reading.clock
-        ),
+        knowledge=GuardedKnowledge(knowledge, answerer.guarded.guard),
+        chunks=answerer.guarded.chunks,
         identity=Identity(build_table(settings.tenants)),
         metrics=telemetry.metrics,
         sinks=telemetry.sinks,

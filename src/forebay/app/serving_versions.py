@@ -54,6 +54,10 @@ class ProcessVersions:
         self.leased: Callable[[str, int], bool] = _local
         self.moved: Callable[[], None] = lambda: None
 
+    def announced(self, kb: str) -> int | None:
+        """The version that was announced last; None: of no such kb."""
+        return self._announced.version(kb)
+
     def current(self, kb: str) -> Served | None:
         """See ``ServedVersions``; a kb that is not open here is for ``renew`` to look for."""
         announced = self._announced.version(kb)

@@ -1,29 +1,28 @@
-"""Keeps questions about what does not exist away from store and index.
+"""Keeps questions about what does not exist away from the record.
 
-``KnownDocuments`` holds a Bloom filter over the document ids of each knowledge base: "no" is
-certain as long as every id is added between its commit and the acknowledgement; "yes" is a guess
-that is wrong for a small share of bogus ids. ``Empties`` remembers for a while what found nothing,
-until an insert that could fill it. Both are confined to one event loop.
+A Bloom filter over the names of a knowledge base: "yes" is a guess that is wrong for a small share
+of bogus names; "no" is certain, because it is said only by a filter that has everything up to the
+version announced last, and what is acknowledged was announced before. One that is behind reads
+first what came since. Confined to one event loop but for what fills a filter.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from hashlib import blake2b
-from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
 
-from forebay.kernel.clock import Clock
+import msgspec
 
-W = TypeVar("W")
+from forebay.kernel.clock import Deadline
+from forebay.kernel.errors import ForebayError, NotFound
 
 FALSE_POSITIVES = 0.001
-"""Share of bogus ids let through at capacity; F2.9 stops 99.2 %."""
+"""Share of bogus names let through at capacity; F2.9 stops 99.2 %."""
 LEAST_CAPACITY = 1024
 GROWTH = 2
-EMPTY_LIFE_S = 300.0
-MOST_EMPTIES = 10_000
 
 
 class BloomFilter:
@@ -78,153 +77,128 @@ def _hashes(text: str) -> tuple[int, int]:
     return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little") | 1
 
 
-def filter_of(documents: Iterable[str], count: int) -> BloomFilter:
-    """A filter over ``count`` ids with room to grow; it touches nothing else, so threads may."""
+def filter_of(names: Iterable[str], count: int) -> BloomFilter:
+    """A filter over ``count`` names with room to grow; it touches nothing else, so threads may."""
     built = BloomFilter(max(LEAST_CAPACITY, GROWTH * count))
-    for document in documents:
-        built.add(document)
+    for name in names:
+        built.add(name)
     return built
 
 
-class KnownDocuments:
-    """Which documents may exist, by knowledge base; of one it does not know, any may.
+class Names(msgspec.Struct, frozen=True):
+    """Names that came after some version, up to ``version``."""
 
-    A filter grows stale as documents go and crowded as they come; then it is built anew:
-    ``begin``, list the ids of the record, ``filter_of`` them, ``finish``. What is added meanwhile
-    is not lost.
-    """
-
-    def __init__(self) -> None:
-        self._filters: dict[str, BloomFilter] = {}
-        self._building: dict[str, list[list[str]]] = {}
-        self._stopped = self._passed = 0
-
-    def may_exist(self, kb: str, document_id: str) -> bool:
-        """False: there is certainly no such document."""
-        known = self._filters.get(kb)
-        if known is None or document_id in known:
-            self._passed += 1
-            return True
-        self._stopped += 1
-        return False
-
-    def add(self, kb: str, documents: Iterable[str]) -> None:
-        """These were committed, and nobody was told so yet.
-
-        Added before the commit, one could miss a list of ids that is read between the two.
-        """
-        new = tuple(documents)
-        for added in self._building.get(kb, ()):
-            added.extend(new)
-        known = self._filters.get(kb)
-        if known is not None:
-            for document in new:
-                known.add(document)
-
-    def crowded(self, kb: str) -> bool:
-        """Whether it is time to build a filter: there is none, or it holds more than it should."""
-        known = self._filters.get(kb)
-        return known is None or known.count > known.capacity
-
-    def begin(self, kb: str) -> list[str]:
-        """Before the ids are listed; hand what it returns to ``finish`` or to ``give_up``."""
-        added: list[str] = []
-        self._building.setdefault(kb, []).append(added)
-        return added
-
-    def finish(self, kb: str, added: list[str], built: BloomFilter) -> None:
-        """Take a filter into use."""
-        for document in added:
-            built.add(document)
-        self.give_up(kb, added)
-        self._filters[kb] = built
-
-    def give_up(self, kb: str, added: list[str]) -> None:
-        """The ids could not be listed; the old filter, if any, stays."""
-        building = [one for one in self._building.get(kb, ()) if one is not added]
-        if building:
-            self._building[kb] = building
-        else:
-            self._building.pop(kb, None)
-
-    def drop(self, kb: str) -> None:
-        """Know nothing of a knowledge base any more."""
-        self._filters.pop(kb, None)
-
-    def statistics(self) -> dict[str, float]:
-        """What was stopped and let through, and what it takes."""
-        return {
-            "stopped": self._stopped,
-            "passed": self._passed,
-            "documents": sum(known.count for known in self._filters.values()),
-            "bytes": sum(known.size_bytes for known in self._filters.values()),
-        }
+    version: int
+    names: tuple[str, ...]
 
 
-class Empties(Generic[W]):
-    """What found nothing lately, by knowledge base; ``W`` says what was wanted.
+class _Known:
+    __slots__ = ("filter", "version")
 
-    At most ``most`` a knowledge base, each for ``life_s``.
+    def __init__(self, built: BloomFilter, version: int) -> None:
+        self.filter = built
+        self.version = version
+
+    def learn(self, read: Callable[[], Names]) -> None:
+        """Take up what came; in a thread: bits are only ever set, and the version comes last."""
+        found = read()
+        for name in found.names:
+            self.filter.add(name)
+        self.version = found.version
+
+
+Record = Callable[[str, int], Names]
+"""What came to a kb after a version, 0: all; blocking."""
+RunBlocking = Callable[[Callable[[], None]], Awaitable[None]]
+
+
+class NameGuard:
+    """Says of names that they certainly do not exist.
+
+    ``announced`` is the kb's version that was announced last, None: no such kb is known. ``run``
+    has to be running to build filters; until a kb has one, everything may exist.
     """
 
     def __init__(
-        self, clock: Clock, life_s: float = EMPTY_LIFE_S, most: int = MOST_EMPTIES
+        self, announced: Callable[[str], int | None], record: Record, run_blocking: RunBlocking
     ) -> None:
-        self._clock = clock
-        self._life_s = life_s
-        self._most = most
-        self._held: dict[str, OrderedDict[bytes, tuple[W, float]]] = {}
-        self._versions: dict[str, int] = {}
-        self._hits = self._filled = 0
+        self._announced = announced
+        self._record = record
+        self._run_blocking = run_blocking
+        self._known: dict[str, _Known] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._wanted: dict[str, None] = {}
+        self._asked = asyncio.Event()
+        self._counts = dict.fromkeys(("stopped", "passed", "unready", "read"), 0)
 
-    def hold(self, kb: str, key: bytes, version: int, wanted: W) -> bool:
-        """Note that at ``version`` nothing was found; refused if an insert came after it."""
-        if version < self._versions.get(kb, 0):
-            return False
-        held = self._held.setdefault(kb, OrderedDict())
-        held.pop(key, None)  # the order is that of their ends
-        self._prune(held)
-        if len(held) >= self._most:
-            held.popitem(last=False)
-        held[key] = (wanted, self._clock.now() + self._life_s)
-        return True
+    async def may_exist(self, kb: str, name: str, deadline: Deadline) -> bool:
+        """False: there is certainly no such name, of all that was acknowledged when this began."""
+        known = self._known.get(kb)
+        if known is None:
+            self._want(kb)
+            return self._counted("unready")
+        if name not in known.filter:
+            announced = self._announced(kb)
+            if announced is None or not await self._caught_up(kb, known, announced, deadline):
+                return self._counted("unready")
+            if name not in known.filter:
+                self._counted("stopped")
+                return False
+        return self._counted("passed")
 
-    def found(self, kb: str, key: bytes) -> bool:
-        """Whether nothing is known to be there."""
-        held = self._held.get(kb)
-        if held is None:
-            return False
-        self._prune(held)
-        known = key in held
-        self._hits += known
-        return known
-
-    def inserted(
-        self, kb: str, version: int, fills: Callable[[W], bool] = lambda wanted: True
-    ) -> int:
-        """An insert made ``version``: forget what it could fill; how many were forgotten."""
-        self._versions[kb] = max(version, self._versions.get(kb, 0))
-        held = self._held.get(kb, OrderedDict())
-        filled = [key for key, (wanted, _) in held.items() if fills(wanted)]
-        for key in filled:
-            del held[key]
-        self._filled += len(filled)
-        return len(filled)
-
-    def drop(self, kb: str) -> None:
-        """Forget a knowledge base; versions of one with its name begin anew."""
-        self._held.pop(kb, None)
-        self._versions.pop(kb, None)
+    async def run(self) -> None:
+        """Build filters for kbs that were asked for until cancelled, one at a time."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            while self._wanted:
+                kb = next(iter(self._wanted))
+                try:
+                    await self._run_blocking(lambda kb=kb: self._build(kb))  # type: ignore[misc]
+                except ForebayError:  # dropped meanwhile, or the store is busy: asked for again
+                    self._known.pop(kb, None)
+                finally:
+                    self._wanted.pop(kb, None)
 
     def statistics(self) -> dict[str, float]:
-        """What is held, how often it answered, and what inserts took away."""
+        """What was stopped and let through, reads of what came since, and what it takes."""
         return {
-            "entries": sum(map(len, self._held.values())),
-            "hits": self._hits,
-            "filled": self._filled,
+            **self._counts,
+            "names": sum(known.filter.count for known in self._known.values()),
+            "bytes": sum(known.filter.size_bytes for known in self._known.values()),
         }
 
-    def _prune(self, held: OrderedDict[bytes, tuple[W, float]]) -> None:
-        now = self._clock.now()
-        while held and next(iter(held.values()))[1] <= now:
-            held.popitem(last=False)
+    def _counted(self, result: str) -> bool:
+        self._counts[result] += 1
+        return True
+
+    def _want(self, kb: str) -> None:
+        if self._announced(kb) is not None:
+            self._wanted[kb] = None
+            self._asked.set()
+
+    def _build(self, kb: str) -> None:
+        found = self._record(kb, 0)
+        self._known[kb] = _Known(filter_of(found.names, len(found.names)), found.version)
+
+    async def _caught_up(self, kb: str, known: _Known, announced: int, deadline: Deadline) -> bool:
+        """Whether the filter has everything up to ``announced``; one reads for all who ask."""
+        if known.version >= announced:
+            return True
+        turn = self._turns.get(kb)
+        if turn is None:
+            turn = self._turns[kb] = asyncio.Lock()
+        try:
+            async with asyncio.timeout(deadline.remaining()), turn:
+                if known.version < announced:
+                    self._counts["read"] += 1
+                    since = known.version
+                    await self._run_blocking(lambda: known.learn(lambda: self._record(kb, since)))
+        except NotFound:
+            self._known.pop(kb, None)
+            return False
+        except (ForebayError, TimeoutError):  # the record says itself what is wrong
+            return False
+        if known.filter.count > known.filter.capacity:
+            self._want(kb)
+        return known.version >= announced

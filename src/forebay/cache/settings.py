@@ -8,9 +8,11 @@ import msgspec
 from msgspec import Meta
 
 from forebay.cache.carrying import CarryingSettings
+from forebay.cache.heat import HeatSettings
 from forebay.cache.near import NearSettings
 from forebay.cache.prewarm import PrewarmSettings
 from forebay.cache.prompts import PromptTierSettings
+from forebay.cache.rewarming import RewarmingSettings
 from forebay.cache.sessions import SessionTierSettings
 from forebay.cache.shared_settings import SharedValuesSettings
 
@@ -118,6 +120,8 @@ class CacheSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retrieval: RetrievalTierSettings = RetrievalTierSettings()
     answers: AnswerTierSettings = AnswerTierSettings()
     prompts: PromptTierSettings = PromptTierSettings()
+    chunks: HeatSettings = HeatSettings()
+    warming: RewarmingSettings = RewarmingSettings()
     sessions: SessionTierSettings = SessionTierSettings()
     prewarm: PrewarmSettings = PrewarmSettings()
     shared: Annotated[

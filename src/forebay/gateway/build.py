@@ -9,7 +9,7 @@ from forebay.gateway.app import GatewayApp
 from forebay.gateway.chat import ChatRoute
 from forebay.gateway.dify import RetrievalRoute, dify_error
 from forebay.gateway.directory import KbDirectory
-from forebay.gateway.documents import PAGING, KnowledgeRoutes
+from forebay.gateway.documents import KEYS, PAGING, KnowledgeRoutes
 from forebay.gateway.health import Health, HealthRoutes, ReadyAnswer
 from forebay.gateway.mcp_route import McpRoute
 from forebay.gateway.models import ModelRoutes
@@ -26,6 +26,7 @@ from forebay.wire.dify import RetrievalAnswer, RetrievalRequest
 from forebay.wire.embeddings import EmbeddingsAnswer, EmbeddingsRequest
 from forebay.wire.knowledge import (
     ChangeAnswer,
+    ChunkBody,
     DocumentList,
     DocumentWithText,
     KbBody,
@@ -62,6 +63,7 @@ def build_app(parts: GatewayParts) -> GatewayApp:
         *_models(directory),
         *_knowledge(knowledge),
         *_changes(knowledge),
+        *(_chunks(knowledge) if parts.chunks is not None else ()),
         *(_quotas(parts.quotas) if parts.quotas is not None else ()),
         *_health(HealthRoutes(parts, drain)),
     )
@@ -183,7 +185,22 @@ def _knowledge(routes: KnowledgeRoutes) -> tuple[RouteSpec, ...]:
             summary="One document with its text.",
             handler=routes.document,
             reply=DocumentWithText,
+            query=KEYS,
             errors=(404,),
+        ),
+    )
+
+
+def _chunks(routes: KnowledgeRoutes) -> tuple[RouteSpec, ...]:
+    return (
+        RouteSpec(
+            method="GET",
+            path="/v1/kb/{kb}/chunks/{key}",
+            name="chunk",
+            summary="One chunk by its key; 410 when it is gone, with where to look.",
+            handler=routes.chunk,
+            reply=ChunkBody,
+            errors=(404, 410),
         ),
     )
 

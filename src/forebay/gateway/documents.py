@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
+import msgspec
+
 from forebay.gateway.directory import PREFIX, KbDirectory, no_such_model
+from forebay.gateway.errors import successor_link
 from forebay.gateway.exchange import Exchange
 from forebay.gateway.parts import GatewayParts
-from forebay.gateway.rendering import document_body, document_with_text, kb_body
+from forebay.gateway.rendering import chunk_body, document_body, document_with_text, kb_body
 from forebay.gateway.routes import Parameter
 from forebay.gateway.uploads import read_upload, wait_for
 from forebay.kernel.documents import CommitReceipt, KbInfo
@@ -25,12 +28,21 @@ PAGING = (
     ),
 )
 
+KEYS = (
+    Parameter(
+        "keys",
+        "Whether the keys of its chunks are told, in their order.",
+        {"type": "boolean", "default": False},
+    ),
+)
+
 
 class KnowledgeRoutes:
     """What HTTP clients may do with knowledge bases."""
 
     def __init__(self, parts: GatewayParts, directory: KbDirectory) -> None:
         self._knowledge = parts.knowledge
+        self._chunks = parts.chunks
         self._directory = directory
 
     async def kbs(self, x: Exchange) -> None:
@@ -68,8 +80,21 @@ class KnowledgeRoutes:
     async def document(self, x: Exchange) -> None:
         """Answer GET /v1/kb/{kb}/documents/{id}."""
         kb = await self._kb(x)
-        info, text = await self._knowledge.document(x.context, kb, x.path_params["id"])
-        await x.reply_json(document_with_text(info, text))
+        document_id = x.path_params["id"]
+        info, text = await self._knowledge.document(x.context, kb, document_id)
+        body = document_with_text(info, text)
+        if self._chunks is not None and _keys_wanted(x):
+            keys = await self._chunks.keys(kb, document_id)
+            body = msgspec.structs.replace(body, chunk_keys=keys)
+        await x.reply_json(body)
+
+    async def chunk(self, x: Exchange) -> None:
+        """Answer GET /v1/kb/{kb}/chunks/{key}."""
+        kb = await self._kb(x)
+        assert self._chunks is not None
+        body = chunk_body(kb, await self._chunks.chunk(x.context, kb, x.path_params["key"]))
+        link = () if body.successor is None else (("link", successor_link(kb, body.successor)),)
+        await x.reply_json(body, headers=link)
 
     async def put(self, x: Exchange) -> None:
         """Answer PUT /v1/kb/{kb}/documents/{id}; a kb that is not there yet begins with it."""
@@ -102,6 +127,13 @@ class KnowledgeRoutes:
 def _counted(x: Exchange) -> frozenset[str] | None:
     """Whose documents are counted: totals would tell of those that the client may not see."""
     return None if x.principal.admin else x.principal.groups
+
+
+def _keys_wanted(x: Exchange) -> bool:
+    wanted = x.query().get("keys", ["false"])[-1]
+    if wanted not in ("true", "false"):
+        raise InvalidRequest("keys is true or false.", param="keys")
+    return wanted == "true"
 
 
 def _limit(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from urllib.parse import quote
 
 import msgspec
 
@@ -16,6 +17,7 @@ from forebay.kernel.errors import (
     ForebayError,
     Gone,
     InvalidRequest,
+    KeyRetired,
     NotFound,
     Overloaded,
     PayloadTooLarge,
@@ -159,6 +161,8 @@ def _headers(error: ForebayError) -> tuple[tuple[str, str], ...]:
     if isinstance(error, RateLimited | Overloaded):
         retry = ("retry-after", str(max(1, math.ceil(error.retry_after_s))))
         return (retry, ("connection", "close")) if isinstance(error, ShuttingDown) else (retry,)
+    if isinstance(error, KeyRetired):
+        return (("link", _where(error)),)
     if isinstance(error, StoreBusy) or (isinstance(error, EngineRefused) and error.status == 429):
         return (("retry-after", "1"),)
     if isinstance(error, Unauthenticated):
@@ -170,3 +174,17 @@ def _headers(error: ForebayError) -> tuple[tuple[str, str], ...]:
     if isinstance(error, SlowRequest):
         return (("connection", "close"),)
     return ()
+
+
+def successor_link(kb: str, key: str) -> str:
+    """Where the chunk is that took another's place (RFC 5829)."""
+    return f'</v1/kb/{quote(kb)}/chunks/{key}>; rel="successor-version"'
+
+
+def _where(error: KeyRetired) -> str:
+    if error.successor is not None:
+        return successor_link(error.kb, error.successor)
+    documents = f"/v1/kb/{quote(error.kb)}/documents"
+    if error.document_id is not None:
+        return f'<{documents}/{quote(error.document_id)}>; rel="latest-version"'
+    return f'<{documents}>; rel="collection"'

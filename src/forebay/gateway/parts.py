@@ -12,6 +12,7 @@ from forebay.gateway.identity import Identity
 from forebay.gateway.settings import ServerSettings
 from forebay.kernel.clock import Clock, WallClock
 from forebay.kernel.stages import Embedder, Reranker
+from forebay.pipeline.chunk_keys import ChunkService
 from forebay.pipeline.messages import Answering, Knowledge
 from forebay.telemetry.ids import TraceIds, begin_trace
 from forebay.telemetry.metrics import Metrics
@@ -44,7 +45,7 @@ class GatewayParts(msgspec.Struct, frozen=True):
     """Everything the gateway works with; it builds none of it.
 
     ``embedder`` None answers /v1/embeddings, ``reranker`` None /v1/rerank, with 404; ``quotas``
-    None leaves /v1/admission out.
+    None leaves /v1/admission out, ``chunks`` None the keys of chunks.
     ``figures`` answers /metrics for every process of the service; None: this one shows its own.
     ``count_tokens`` counts an embedding request's tokens off the event loop; without it the
     count is an estimate from characters.
@@ -64,6 +65,7 @@ class GatewayParts(msgspec.Struct, frozen=True):
     new_id: Callable[[], str] = random_id
     begin_trace: Callable[[str | None], TraceIds] = begin_trace
     quotas: QuotaKeeper | None = None
+    chunks: ChunkService | None = None
     figures: Callable[[], Awaitable[bytes]] | None = None
     count_tokens: Callable[[Sequence[str]], int] | None = None
     version: str = "0"

@@ -9,9 +9,10 @@ import msgspec
 from forebay.gateway.timing import timings
 from forebay.kernel.context import Degradation, RequestContext
 from forebay.kernel.documents import DocumentInfo, Hit, KbInfo
+from forebay.pipeline.chunk_keys import FoundChunk
 from forebay.pipeline.messages import AnswerEnd, Citation, Usage
 from forebay.wire.chat import CitationBody, DegradationBody, ForebayBody, UsageBody
-from forebay.wire.knowledge import DocumentBody, DocumentWithText, KbBody
+from forebay.wire.knowledge import ChunkBody, ChunkLabels, DocumentBody, DocumentWithText, KbBody
 from forebay.wire.search import SearchHit
 
 
@@ -108,6 +109,26 @@ def document_body(info: DocumentInfo) -> DocumentBody:
 def document_with_text(info: DocumentInfo, text: str) -> DocumentWithText:
     """A document and its text on the wire."""
     return DocumentWithText(**_document_fields(info), text=text)
+
+
+def chunk_body(kb: str, found: FoundChunk) -> ChunkBody:
+    """A chunk by its key on the wire."""
+    keyed, kept = found.keyed, found.keyed.kept
+    assert kept is not None
+    chunk = keyed.chunk
+    return ChunkBody(
+        key=str(keyed.key),
+        state="living" if chunk is not None else "superseded",
+        document_id=keyed.document_id,
+        text=kept.text,
+        context=kept.context,
+        heading_path=kept.heading_path,
+        heat=found.heat,
+        ttl_s=found.ttl_s,
+        labels=ChunkLabels(kb, () if chunk is None else chunk.tags, found.priority),
+        chunk_id=None if chunk is None else str(chunk.chunk_id),
+        successor=None if keyed.successor is None else str(keyed.successor),
+    )
 
 
 def _document_fields(info: DocumentInfo) -> dict[str, Any]:

@@ -77,6 +77,25 @@ class Gone(NotFound):
     code = "gone"
 
 
+class KeyRetired(Gone):
+    """A chunk's key whose text is gone; what took its place, or where to look for it."""
+
+    code = "key_retired"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kb: str = "",
+        document_id: str | None = None,
+        successor: str | None = None,
+    ) -> None:
+        super().__init__(message, param="key")
+        self.kb = kb
+        self.document_id = document_id
+        self.successor = successor
+
+
 class Conflict(ForebayError):
     """The state of the store forbids this now (another writer, another embedder)."""
 

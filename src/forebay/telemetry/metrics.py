@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from forebay.kernel.context import RequestContext
 from forebay.telemetry.caches import CacheCollector
+from forebay.telemetry.guard import GuardCollector
 from forebay.telemetry.merging import Page, page_of, text_of
 from forebay.telemetry.report import OUTCOMES, RequestReport
 
@@ -138,6 +139,10 @@ class Metrics:
     def watch_quotas(self, statistics: Callable[[], Mapping[str, float]]) -> None:
         """Show figures of quotas shared between processes, read when somebody scrapes."""
         self.registry.register(_Quotas(statistics))
+
+    def watch_guard(self, statistics: Callable[[], Mapping[str, float]]) -> None:
+        """Show figures of the guard before the record, read when somebody scrapes."""
+        self.registry.register(GuardCollector(statistics))
 
     def watch_caches(self, statistics: Callable[[], Mapping[str, Mapping[str, float]]]) -> None:
         """Show figures of cache tiers, read when somebody scrapes: tier to figure to value."""

@@ -70,6 +70,35 @@ class DocumentWithText(DocumentBody, frozen=True):
     """A document and the text extracted from it."""
 
     text: str = ""
+    chunk_keys: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ChunkLabels(msgspec.Struct, frozen=True):
+    """What a store outside may sort what it keeps by."""
+
+    domain: str
+    tags: tuple[str, ...]
+    priority: Literal["low", "normal", "high"]
+
+
+class ChunkBody(msgspec.Struct, frozen=True):
+    """A chunk by its key; ``superseded``: another text took its place, ``successor`` if it has one.
+
+    ``ttl_s`` says how long to keep what belongs to it: by ``heat``, its hits lately, while it
+    lives, and until its key is forgotten when it is superseded.
+    """
+
+    key: str
+    state: Literal["living", "superseded"]
+    document_id: str | None
+    text: str
+    context: str
+    heading_path: tuple[str, ...]
+    heat: int
+    ttl_s: float
+    labels: ChunkLabels
+    chunk_id: str | None = None
+    successor: str | None = None
 
 
 class DocumentList(msgspec.Struct, frozen=True):

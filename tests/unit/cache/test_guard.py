@@ -1,38 +1,89 @@
-"""The guard: what does not exist is stopped, what exists never is, and an insert ends emptiness."""
+"""The guard: what does not exist is stopped, what was acknowledged never is."""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forebay.cache.guard import BloomFilter, Empties, KnownDocuments, filter_of
-from forebay.kernel.clock import VirtualClock
+from forebay.cache.guard import LEAST_CAPACITY, BloomFilter, NameGuard, Names, filter_of
+from forebay.kernel.clock import Deadline, VirtualClock
+from forebay.kernel.errors import NotFound, Unavailable
 
 DOCUMENTS = 20_000
 
 
-def known(ids: list[str]) -> KnownDocuments:
-    guard = KnownDocuments()
-    guard.finish("kb", guard.begin("kb"), filter_of(ids, len(ids)))
-    return guard
+class Record:
+    """Names by the version they came with; ``announced`` may be behind it."""
+
+    def __init__(self, *names: str) -> None:
+        self.names: dict[str, int] = dict.fromkeys(names, 1)
+        self.version = 1
+        self.announced: int | None = 1
+        self.reads: list[int] = []
+        self.gone = self.busy = False
+        self.late: Callable[[], None] | None = None
+
+    def add(self, *names: str, announce: bool = True) -> None:
+        self.version += 1
+        self.names.update(dict.fromkeys(names, self.version))
+        if announce:
+            self.announced = self.version
+
+    def since(self, kb: str, version: int) -> Names:
+        del kb
+        self.reads.append(version)
+        if self.gone or self.busy:
+            raise NotFound("gone") if self.gone else Unavailable("busy")
+        found = tuple(name for name, at in self.names.items() if at > version)
+        read = Names(self.version, found)
+        if self.late is not None:
+            self.late()
+        return read
+
+
+async def at_once(work: Callable[[], None]) -> None:
+    await asyncio.sleep(0)
+    work()
+
+
+@asynccontextmanager
+async def guarding(record: Record, *, built: bool = True) -> AsyncIterator[NameGuard]:
+    guard = NameGuard(lambda kb: record.announced, record.since, at_once)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(guard.run())
+        if built:
+            assert await asks(guard, "anything")
+            await settled()
+        yield guard
+        running.cancel()
+
+
+async def settled() -> None:
+    for _ in range(6):
+        await asyncio.sleep(0)
+
+
+async def asks(guard: NameGuard, name: str) -> bool:
+    return await guard.may_exist("kb", name, Deadline.after(1.0, VirtualClock()))
 
 
 @pytest.mark.parametrize("shape", ["{}", "docs/2024/{:06}.md", "文档-{}"])
-def test_of_bogus_ids_992_in_a_thousand_are_stopped_and_no_true_one(shape: str) -> None:
+async def test_of_bogus_ids_992_in_a_thousand_are_stopped_and_no_true_one(shape: str) -> None:
     ids = [shape.format(number) for number in range(DOCUMENTS)]
-    full = BloomFilter(DOCUMENTS)
-    for one in ids:
-        full.add(one)
-    guard = KnownDocuments()
-    guard.finish("kb", guard.begin("kb"), full)
-    assert all(guard.may_exist("kb", one) for one in ids)
-    bogus = [shape.format(number) for number in range(DOCUMENTS, 3 * DOCUMENTS)]
-    bogus += [one + "x" for one in ids]
-    stopped = sum(not guard.may_exist("kb", one) for one in bogus)
-    assert stopped >= 0.998 * len(bogus)
-    found = guard.statistics()
-    assert (found["stopped"], found["passed"]) == (stopped, DOCUMENTS + len(bogus) - stopped)
+    record = Record(*ids)
+    async with guarding(record) as guard:
+        assert all([await asks(guard, one) for one in ids])
+        bogus = [shape.format(number) for number in range(DOCUMENTS, 3 * DOCUMENTS)]
+        bogus += [one + "x" for one in ids]
+        stopped = sum([not await asks(guard, one) for one in bogus])
+        assert stopped >= 0.992 * len(bogus)
+        assert guard.statistics()["stopped"] == stopped
+        assert record.reads == [0]
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.008, 0.0005])
@@ -47,97 +98,112 @@ def test_the_rate_at_capacity_is_the_one_asked_for(rate: float) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.text()), st.lists(st.text()))
-def test_no_known_id_is_ever_stopped(before: list[str], later: list[str]) -> None:
-    guard = known(before)
-    guard.add("kb", later)
-    assert all(guard.may_exist("kb", one) for one in before + later)
+def test_no_known_name_is_ever_stopped(before: list[str], later: list[str]) -> None:
+    built = filter_of(before, len(before))
+    for name in later:
+        built.add(name)
+    assert all(name in built for name in before + later)
 
 
-def test_an_unknown_knowledge_base_may_hold_anything() -> None:
-    guard = known(["a"])
-    assert guard.may_exist("other", "x") and not guard.may_exist("kb", "x")
-    guard.drop("kb")
-    assert guard.may_exist("kb", "x")
+async def test_until_there_is_a_filter_everything_may_exist() -> None:
+    async with guarding(Record("a"), built=False) as guard:
+        assert await asks(guard, "x")
+        await settled()
+        assert await asks(guard, "a") and not await asks(guard, "x")
 
 
-def test_what_is_added_while_a_filter_is_built_is_in_it() -> None:
-    guard = known(["old"])
-    one, other = guard.begin("kb"), guard.begin("kb")
-    guard.add("kb", ["new"])
-    guard.finish("kb", one, filter_of([], 0))
-    assert guard.may_exist("kb", "new") and not guard.may_exist("kb", "old")
-    guard.add("kb", ["newer"])
-    guard.give_up("kb", other)
-    assert guard.may_exist("kb", "newer")
-    other = guard.begin("kb")
-    guard.add("kb", ["newest"])
-    guard.finish("kb", other, filter_of(["a"], 1))
-    assert [guard.may_exist("kb", name) for name in ("newest", "a", "new")] == [True, True, False]
-    assert guard._building == {}
+async def test_what_was_announced_is_never_stopped() -> None:
+    record = Record("a")
+    async with guarding(record) as guard:
+        record.add("b")
+        assert await asks(guard, "b")
+        record.add("c", announce=False)  # committed, not acknowledged: nobody can rely on it yet
+        await asks(guard, "c")
+        record.announced = record.version
+        assert await asks(guard, "c")
 
 
-def test_a_filter_over_its_capacity_says_so() -> None:
-    guard = KnownDocuments()
-    assert guard.crowded("kb")
-    guard.finish("kb", guard.begin("kb"), filter_of((), 0))
-    guard.add("kb", map(str, range(1000)))
-    assert not guard.crowded("kb")
-    guard.add("kb", map(str, range(1000)))
-    assert not guard.crowded("kb")
-    guard.add("kb", map(str, range(1000, 1100)))
-    assert guard.crowded("kb")
+async def test_what_comes_while_it_reads_is_read_next_time() -> None:
+    record = Record("a")
+    async with guarding(record) as guard:
+        record.late = lambda: record.add("late") if "late" not in record.names else None
+        record.add("b")
+        assert not await asks(guard, "late")  # it began before that was announced
+        assert await asks(guard, "late")
+
+
+async def test_one_reads_for_all_and_once_for_a_version() -> None:
+    record = Record("a")
+    async with guarding(record) as guard:
+        record.add("b")
+        asked = await asyncio.gather(*(asks(guard, f"bogus {n}") for n in range(100)))
+        assert not any(asked)
+        assert not await asks(guard, "bogus")
+        assert record.reads == [0, 1]
+        assert guard.statistics()["read"] == 1
+
+
+async def test_a_name_that_is_known_needs_no_catching_up() -> None:
+    record = Record("a")
+    async with guarding(record) as guard:
+        record.add("b")
+        assert await asks(guard, "a")
+        assert record.reads == [0]
+
+
+async def test_the_record_is_asked_when_it_cannot_be_read() -> None:
+    record = Record("a")
+    async with guarding(record) as guard:
+        record.add("b")
+        record.busy = True
+        assert await asks(guard, "x") and await asks(guard, "b")
+        record.busy, record.announced = False, None
+        assert await asks(guard, "x")
+
+
+async def test_a_kb_that_is_gone_is_forgotten_and_begins_anew() -> None:
+    record = Record("a")
+    async with guarding(record) as guard:
+        record.add("b")
+        record.gone = True
+        assert await asks(guard, "x")
+        assert guard.statistics()["bytes"] == 0
+        record.gone = False
+        assert await asks(guard, "x")
+        await settled()
+        assert not await asks(guard, "x") and await asks(guard, "b")
+
+
+async def test_a_crowded_filter_is_built_anew() -> None:
+    record = Record("a")
+    async with guarding(record) as guard:
+        before = guard.statistics()["bytes"]
+        record.add(*(f"n{number}" for number in range(2 * LEAST_CAPACITY)))
+        assert await asks(guard, "n1")
+        await asks(guard, "bogus")
+        await settled()
+        assert guard.statistics()["bytes"] > 2 * before
+        assert not await asks(guard, "bogus") and await asks(guard, "n2")
+
+
+async def test_nobody_waits_beyond_his_deadline() -> None:
+    record = Record("a")
+    held = asyncio.Event()
+
+    async def slowly(work: Callable[[], None]) -> None:
+        await held.wait()
+        work()
+
+    async with guarding(record) as guard:
+        guard._run_blocking = slowly
+        record.add("b")
+        soon = Deadline.after(0.0, VirtualClock())
+        assert await guard.may_exist("kb", "b", soon)
+        held.set()
+        assert not await asks(guard, "x")
 
 
 @pytest.mark.parametrize(("capacity", "rate"), [(0, 0.1), (1, 0.0), (1, 1.0)])
 def test_a_filter_of_nothing_is_refused(capacity: int, rate: float) -> None:
     with pytest.raises(ValueError, match="filter"):
         BloomFilter(capacity, rate)
-
-
-# --- what found nothing -------------------------------------------------------------------------
-
-
-def test_emptiness_lasts_five_minutes() -> None:
-    clock = VirtualClock()
-    empties: Empties[str] = Empties(clock)
-    assert not empties.found("kb", b"q")
-    assert empties.hold("kb", b"q", 1, "x")
-    clock.advance(299.9)
-    assert empties.found("kb", b"q") and not empties.found("other", b"q")
-    clock.advance(0.1)
-    assert not empties.found("kb", b"q")
-    assert empties.statistics() == {"entries": 0, "hits": 1, "filled": 0}
-
-
-def test_an_insert_ends_what_it_could_fill_and_nothing_else() -> None:
-    empties: Empties[str] = Empties(VirtualClock())
-    for kb, key, wanted in (("kb", b"1", "dam"), ("kb", b"2", "lake"), ("other", b"1", "dam")):
-        empties.hold(kb, key, 1, wanted)
-    assert empties.inserted("kb", 2, lambda wanted: wanted in "a new dam") == 1
-    assert [empties.found("kb", key) for key in (b"1", b"2")] == [False, True]
-    assert empties.found("other", b"1")
-    assert empties.inserted("kb", 3) == 1
-    assert not empties.found("kb", b"2")
-
-
-def test_emptiness_seen_before_an_insert_is_not_held_after_it() -> None:
-    empties: Empties[str] = Empties(VirtualClock())
-    empties.inserted("kb", 7)
-    assert not empties.hold("kb", b"q", 6, "x") and not empties.found("kb", b"q")
-    assert empties.hold("kb", b"q", 7, "x") and empties.found("kb", b"q")
-    empties.inserted("kb", 5, lambda _: False)
-    assert not empties.hold("kb", b"r", 6, "x")
-    empties.drop("kb")
-    assert not empties.found("kb", b"q") and empties.hold("kb", b"q", 1, "x")
-
-
-def test_only_so_many_are_held() -> None:
-    clock = VirtualClock()
-    empties: Empties[int] = Empties(clock, most=3)
-    for number in range(5):
-        empties.hold("kb", bytes([number]), 1, number)
-        clock.advance(1.0)
-    empties.hold("kb", b"\2", 1, 2)
-    empties.hold("kb", b"\5", 1, 5)
-    held = [number for number in range(6) if empties.found("kb", bytes([number]))]
-    assert held == [2, 4, 5]

@@ -15,7 +15,7 @@ from forebay.kernel import errors as kernel
 from forebay.kernel.errors import ForebayError
 
 EXPECTED = {
-    "AllInUse": 503,
+    "AllInUse": 503, "KeyRetired": 410,
     "InvalidRequest": 400, "PayloadTooLarge": 413, "ContextTooLong": 400,
     "UnsupportedDocument": 422, "Unauthenticated": 401, "PermissionDenied": 403, "NotFound": 404,
     "ModelNotFound": 404, "Gone": 410, "Conflict": 409, "RateLimited": 429, "Overloaded": 503,

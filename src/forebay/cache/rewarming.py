@@ -1,0 +1,146 @@
+"""What is asked often and was touched by a change is searched again before somebody asks (F2.9).
+
+Only in time that nobody else wants: one search at a time, of the lowest priority, begun only while
+no other is under way, so many a second, and followed by a rest that keeps it below its share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Annotated, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from forebay.cache.versioned import Found
+from forebay.kernel.caching import Served
+from forebay.kernel.clock import Clock
+from forebay.kernel.context import Principal
+from forebay.kernel.errors import ForebayError
+from forebay.kernel.stages import SearchRequest
+
+OFTEN = 2
+"""So many hits make a search one that is asked often."""
+LOOK_S = 0.25
+SLICE = 16
+"""Entries that are judged before others may go on; each takes fractions of a millisecond."""
+
+
+class RewarmingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Background searches for what changes touched."""
+
+    enabled: Annotated[
+        bool,
+        Meta(
+            description="Search again in the background, while there is nothing else to do, what "
+            "is asked often and was touched by a change."
+        ),
+    ] = False
+    per_s: Annotated[
+        float, Meta(description="Searches in the background per second at most.", gt=0.0)
+    ] = 5.0
+    share: Annotated[
+        float,
+        Meta(
+            description="Share of one search at a time that the background may use; the rest of "
+            "the time it rests.",
+            gt=0.0,
+            le=1.0,
+        ),
+    ] = 0.1
+    most: Annotated[
+        int, Meta(description="Searches that are remembered as asked often.", ge=1, le=10_000)
+    ] = 256
+
+
+class _Asked(NamedTuple):
+    principal: Principal
+    request: SearchRequest
+    hits: int
+
+
+class RewarmingParts(msgspec.Struct, frozen=True):
+    """What the background works with; ``current`` None: this process is behind, look later.
+
+    ``seen`` judges without counting, ``idle`` says whether nobody searches or waits.
+    """
+
+    current: Callable[[str], Served | None]
+    seen: Callable[[bytes, Served], Found[object]]
+    search: Callable[[Principal, SearchRequest], Awaitable[object]]
+    idle: Callable[[], bool]
+    clock: Clock
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+
+
+class Rewarmer:
+    """Remembers who asked what often, and asks it again; confined to one event loop."""
+
+    def __init__(self, parts: RewarmingParts, settings: RewarmingSettings) -> None:
+        self._parts = parts
+        self._settings = settings
+        self._asked: OrderedDict[bytes, _Asked] = OrderedDict()
+        self._looked: dict[str, int] = {}
+        self._made = self._failed = 0
+
+    def hit(self, key: bytes, principal: Principal, request: SearchRequest) -> None:
+        """An entry answered."""
+        before = self._asked.pop(key, None)
+        self._asked[key] = _Asked(principal, request, 1 if before is None else before.hits + 1)
+        if len(self._asked) > self._settings.most:
+            self._asked.popitem(last=False)
+
+    async def run(self) -> None:
+        """Follow changes until cancelled."""
+        while True:
+            await self._parts.sleep(LOOK_S)
+            for kb in {one.request.kb for one in self._asked.values()}:
+                await self._follow(kb)
+
+    def statistics(self) -> dict[str, int]:
+        """Searches made again, and those that failed."""
+        return {"rewarmed": self._made, "rewarming_failed": self._failed}
+
+    async def _follow(self, kb: str) -> None:
+        served = self._parts.current(kb)
+        if served is None or self._looked.get(kb, 0) >= served.version:
+            return
+        for key in await self._touched(kb, served):
+            while not self._parts.idle():
+                await self._parts.sleep(LOOK_S)
+            # It may have been asked for meanwhile, or have been touched once more.
+            now, asked = self._parts.current(kb), self._asked.get(key)
+            if now is None or asked is None or self._parts.seen(key, now).entry is not None:
+                continue
+            await self._again(asked)
+        self._looked[kb] = served.version
+
+    async def _touched(self, kb: str, served: Served) -> list[bytes]:
+        """Keys of entries that are asked often and do not hold any more, the hottest first."""
+        often = [
+            (asked.hits, key)
+            for key, asked in self._asked.items()
+            if asked.hits >= OFTEN and asked.request.kb == kb
+        ]
+        often.sort(reverse=True)
+        touched = []
+        for number, (_, key) in enumerate(often, 1):
+            if self._parts.seen(key, served).entry is None:
+                touched.append(key)
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+        return touched
+
+    async def _again(self, asked: _Asked) -> None:
+        clock, settings = self._parts.clock, self._settings
+        began_at = clock.now()
+        try:
+            await self._parts.search(asked.principal, asked.request)
+            self._made += 1
+        except ForebayError:  # nobody waits for it
+            self._failed += 1
+        took_s = clock.now() - began_at
+        rest_s = took_s * (1.0 / settings.share - 1.0)
+        await self._parts.sleep(max(rest_s, 1.0 / settings.per_s - took_s))
