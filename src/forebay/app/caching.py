@@ -44,6 +44,7 @@ from forebay.kernel.context import Principal
 from forebay.kernel.stages import Embedder, Retriever, SearchRequest
 from forebay.pipeline.answer_cache import (
     AnswerCacheParts,
+    Attend,
     CachedAnswering,
     Charge,
 )
@@ -270,7 +271,9 @@ class TierOpener:
             self._tier("answer", self._settings.answers.max_bytes, codec)
         return self.tiers.versioned["answer"]
 
-    def answering(self, inner: Answering, template: str, charge: Charge) -> Answering:
+    def answering(
+        self, inner: Answering, template: str, charge: Charge, attend: Attend
+    ) -> Answering:
         """The answering life, with answers that rules allow to be kept."""
         parts = AnswerCacheParts(
             tier=self._answers(),
@@ -278,6 +281,7 @@ class TierOpener:
             rules=lambda: self.tiers.rules,
             key_of=self._scheme(template).answer,
             charge=charge,
+            attend=attend,
             unsupported=unsupported_share,
             clock=self._wall,
             claims=self._claims(ANSWER_PATIENCE_S),

@@ -188,6 +188,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             _answering(settings, parts, counter),
             prompting.version,
             partial(_charge_question, admission, counter),
+            lambda ctx: admission.desk.attended(claimant(ctx)),
         )
         around = Around(opener.tiers, parts.prompting, answering, retriever, admission)
         prewarmer = await stack.enter_async_context(open_prewarming(process, around, serves=share))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import msgspec
@@ -42,14 +43,15 @@ MAX_CHARACTERS = 16_384
 """Nobody says more than that twice, and to spell it canonically takes its time."""
 KeyOf = Callable[[Principal, AnswerRequest, AnswerRule], bytes]
 Charge = Callable[[RequestContext, str], Awaitable[int]]
+Attend = Callable[[RequestContext], AbstractContextManager[None]]
 
 
 class AnswerCacheParts(msgspec.Struct, frozen=True):
     """What the tier works with; ``clock`` is the wall's, ``claims`` None: no other process.
 
     ``rules`` answers those in force. ``charge`` takes what a question costs that is answered from
-    here, and says how many tokens that is. ``unsupported`` is the share of a text's statements
-    that no passage holds.
+    here, and says how many tokens that is; ``attend`` counts who listens to somebody else's answer
+    as in work. ``unsupported`` is the share of a text's statements that no passage holds.
     """
 
     tier: VersionedTier[StoredAnswer]
@@ -57,6 +59,7 @@ class AnswerCacheParts(msgspec.Struct, frozen=True):
     rules: Callable[[], AnswerRules]
     key_of: KeyOf
     charge: Charge
+    attend: Attend
     unsupported: Callable[[str, Sequence[Hit]], float]
     clock: Clock
     claims: Claims | None = None
@@ -168,17 +171,21 @@ class CachedAnswering:
                 ctx.deadline,
             )
             try:
-                async with closing(stream.events(ctx.deadline, leads=leads)) as events:
-                    async for event in events:
-                        if leads and not making.fetched:
-                            if ctx.cache[TIER] != NEAR:
-                                ctx.cache[TIER] = "miss"
-                            yield event
-                            continue
-                        ctx.cache[TIER] = "hit"
-                        if used is None:
-                            used = await self._parts.charge(ctx, question.text)
-                        yield event if isinstance(event, AnswerDelta) else _told(ctx, event, used)
+                # Who leads is in work as one whom an engine answers.
+                with nullcontext() if leads else self._parts.attend(ctx):
+                    async with closing(stream.events(ctx.deadline, leads=leads)) as events:
+                        async for event in events:
+                            if leads and not making.fetched:
+                                if ctx.cache[TIER] != NEAR:
+                                    ctx.cache[TIER] = "miss"
+                                yield event
+                                continue
+                            ctx.cache[TIER] = "hit"
+                            if used is None:
+                                used = await self._parts.charge(ctx, question.text)
+                            yield (
+                                event if isinstance(event, AnswerDelta) else _told(ctx, event, used)
+                            )
                 return
             except HandOver:
                 continue

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
 
 import msgspec
 import pytest
@@ -106,6 +107,7 @@ class Tier:
         self.life = Life(self.world, self.clock)
         self.charged: list[str] = []
         self.refusing = False
+        self.listening, self.most_listening = 0, 1_000
         self.prompt = PromptSetup("t1", "m1", "v1")
         self.use(*(rules or (RULE,)))
         memory: MemoryTier[bytes] = MemoryTier(MemorySettings(1 << 20), self.clock)
@@ -127,6 +129,7 @@ class Tier:
                 rules=lambda: self.rules,
                 key_of=self.key_of,
                 charge=self.charge,
+                attend=self.attend,
                 unsupported=unsupported_share,
                 clock=self.clock,
             ),
@@ -147,6 +150,17 @@ class Tier:
             raise RateLimited("too much", retry_after_s=1.0)
         self.charged.append(question)
         return 5
+
+    @contextmanager
+    def attend(self, ctx: RequestContext) -> Iterator[None]:
+        del ctx
+        if self.listening >= self.most_listening:
+            raise RateLimited("too many", retry_after_s=1.0)
+        self.listening += 1
+        try:
+            yield
+        finally:
+            self.listening -= 1
 
     async def ask(
         self,
@@ -392,6 +406,20 @@ async def test_when_all_have_left_the_engine_is_told_at_once() -> None:
     await asyncio.gather(*asked, return_exceptions=True)
     assert (tier.life.made, tier.life.closed) == (1, 1)
     assert tier.cached.statistics()["under_way"] == 0
+
+
+async def test_who_listens_is_in_work_as_well() -> None:
+    tier = Tier()
+    tier.most_listening = 2
+    tier.life.go.clear()
+    asked = [asyncio.create_task(tier.ask()) for _ in range(4)]
+    await settle()
+    assert tier.listening == 2
+    tier.life.go.set()
+    *answered, refused = await asyncio.gather(*asked, return_exceptions=True)
+    assert [one[2] for one in answered if isinstance(one, tuple)] == ["miss", "hit", "hit"]
+    assert isinstance(refused, RateLimited)
+    assert (tier.life.made, tier.listening) == (1, 0)
 
 
 async def test_a_question_after_a_removal_does_not_join_an_answer_from_before() -> None:

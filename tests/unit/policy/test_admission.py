@@ -240,6 +240,13 @@ async def test_a_tenants_requests_in_work_are_bounded() -> None:
                 pass
     async with made.admit(ask(who=who)):
         pass
+    with made.desk.attended(who), pytest.raises(RateLimited, match="in work"):
+        async with made.admit(ask(who=who)):
+            pass
+    async with made.admit(ask(who=who)):
+        with pytest.raises(RateLimited, match="in work"), made.desk.attended(who):
+            pass
+    _nothing_is_held(made)
 
 
 @pytest.mark.parametrize("produced", [None, 0, 5])

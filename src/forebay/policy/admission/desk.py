@@ -7,7 +7,8 @@ server waits around them (``admission``); the simulator calls them on its virtua
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -194,7 +195,7 @@ class Desk:
                 raise
             entry.reservation = reservation
             entry.rate = _rate(reservation, now)
-        self._in_work[who.tenant] = self._in_work.get(who.tenant, 0) + 1
+        self._count_in(who.tenant)
         return entry
 
     def enter(self, entry: Entry) -> PoolGate:
@@ -238,10 +239,8 @@ class Desk:
         now, tenant, ask = self.clock.now(), entry.ask.who.tenant, entry.ask
         if ask.whole is not None:
             pass  # it counts once
-        elif self._in_work[tenant] > 1:
-            self._in_work[tenant] -= 1
         else:
-            del self._in_work[tenant]
+            self._count_out(tenant)
         used = entry.parts_used
         if entry.prompt_tokens:
             self._ended += 1
@@ -269,6 +268,28 @@ class Desk:
         found = {name: gate.statistics() for name, gate in self.gates.items()}
         quota: dict[str, float] = {**self.ledger.statistics(), **self.estimates.statistics()}
         return {**found, "quota": quota}
+
+    @contextmanager
+    def attended(self, who: Claimant) -> Iterator[None]:
+        """A request is in work that another one is charged for: it listens to that one's answer.
+
+        Raises ``RateLimited`` as ``reserve`` does.
+        """
+        self._check_in_flight(who)
+        self._count_in(who.tenant)
+        try:
+            yield
+        finally:
+            self._count_out(who.tenant)
+
+    def _count_in(self, tenant: str) -> None:
+        self._in_work[tenant] = self._in_work.get(tenant, 0) + 1
+
+    def _count_out(self, tenant: str) -> None:
+        if self._in_work[tenant] > 1:
+            self._in_work[tenant] -= 1
+        else:
+            del self._in_work[tenant]
 
     def _check_in_flight(self, who: Claimant) -> None:
         if who.max_in_flight is None or not self._settings.enabled:
