@@ -125,6 +125,7 @@ class Tiers(msgspec.Struct):
     prompts: PreparedPrompts | None = None
     sessions: Sessions | None = None
     prewarming: Callable[[], dict[str, float]] | None = None
+    rewarming: Callable[[], dict[str, int]] | None = None
     rules: AnswerRules = AnswerRules(CacheSettings().answers)
 
     def reload(self, settings: CacheSettings) -> None:
@@ -174,6 +175,8 @@ class Tiers(msgspec.Struct):
             found["prompt"] = self.prompts.statistics()
         if self.sessions is not None:
             found["session"] = self.sessions.statistics()
+        if self.rewarming is not None:
+            found["retrieval"].update(self.rewarming())
         if self.prewarming is not None:
             found["prewarm"] = self.prewarming()
         return found

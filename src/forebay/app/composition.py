@@ -24,6 +24,7 @@ from forebay.app.overriding import Overriding
 from forebay.app.prefilling import Around, open_prewarming
 from forebay.app.prewarming import Prewarmer
 from forebay.app.remote import RemoteWriting
+from forebay.app.rewarming import open_rewarming
 from forebay.app.runtime import Process, Reading, open_process, store_folder
 from forebay.app.settings import Settings, environment
 from forebay.app.sharing import authority_of, open_sharing, shortcomings
@@ -178,12 +179,10 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             serving=reading.versions,
             near=opener.near(prompting.version),
         )
-        warmer = None
-        if share and process.writing is not None:
-            # Once for all processes: the engines are the same.
-            warmer = await stack.enter_async_context(
-                open_warming(generator, admission, settings.generation.engine, reading.clock)
-            )
+        # Once for all processes: the engines are the same.
+        once = share and process.writing is not None
+        warming = open_warming(generator, admission, settings.generation.engine, reading.clock)
+        warmer = await stack.enter_async_context(warming) if once else None
         answering = opener.answering(
             _answering(settings, parts, counter),
             prompting.version,
@@ -191,7 +190,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             lambda ctx: admission.desk.attended(claimant(ctx)),
         )
         around = Around(opener.tiers, parts.prompting, answering, retriever, admission)
-        prewarmer = await stack.enter_async_context(open_prewarming(process, around, serves=share))
+        prewarmer = await _ahead(stack, process, around, serves=share)
         yield Answerer(
             process=process,
             answering=_heard(answering, opener, prewarmer),
@@ -205,6 +204,16 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             prewarmer=prewarmer,
             engines=generator.pools if isinstance(generator, OpenAIGenerator) else (),
         )
+
+
+async def _ahead(
+    stack: AsyncExitStack, process: Process, around: Around, *, serves: bool
+) -> Prewarmer | None:
+    """What is done before somebody asks."""
+    tiers, retriever = around.tiers, around.retriever
+    rewarming = open_rewarming(process.reading, tiers, retriever, serves=serves)
+    await stack.enter_async_context(rewarming)
+    return await stack.enter_async_context(open_prewarming(process, around, serves=serves))
 
 
 def _heard(answering: Answering, opener: TierOpener, prewarmer: Prewarmer | None) -> Answering:

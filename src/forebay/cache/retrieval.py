@@ -22,6 +22,8 @@ from forebay.kernel.documents import Hit
 from forebay.kernel.stages import Retriever, SearchRequest, SearchResult
 
 KeyOf = Callable[[Principal, SearchRequest], bytes]
+Asked = Callable[[bytes, Principal, SearchRequest], None]
+"""Hears of every hit."""
 TIER = "retrieval"
 QUERY_MAX_CHARACTERS = 4096
 """Nobody asks a longer question twice, and to spell it canonically takes its time."""
@@ -62,6 +64,7 @@ class CachedRetriever:
         self._parts = parts
         self._settings = settings
         self._flights: Flights[tuple[bytes, int], _Searched] = Flights()
+        self.asked: Asked | None = None
 
     async def retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
         """See ``Retriever``."""
@@ -75,6 +78,8 @@ class CachedRetriever:
         entry = self._parts.tier.held(key, served).entry
         if entry is not None:
             ctx.cache[TIER] = "hit"
+            if self.asked is not None:
+                self.asked(key, ctx.principal, request)
             return self._told(ctx, _result(entry))
         # What began before a change was acknowledged is nothing to wait for after it.
         searched, made = await self._flights.run(
@@ -90,6 +95,10 @@ class CachedRetriever:
     ) -> Found[KeptHits]:
         """What memory would do for a search, without doing it."""
         return self._parts.tier.seen(self._parts.key_of(principal, request), served)
+
+    def seen(self, key: bytes, served: Served) -> Found[KeptHits]:
+        """What memory would do for a key, without doing it."""
+        return self._parts.tier.seen(key, served)
 
     def statistics(self) -> dict[str, int]:
         """Searches under way, made, and joined."""

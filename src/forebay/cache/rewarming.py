@@ -1,7 +1,8 @@
 """What is asked often and was touched by a change is searched again before somebody asks (F2.9).
 
 Only in time that nobody else wants: one search at a time, of the lowest priority, begun only while
-no other is under way, so many a second, and followed by a rest that keeps it below its share.
+no other is under way and the loop is on time, so many a second, and followed by a rest that keeps
+it below its share. What is touched again and again while there is no such time is searched once.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -24,6 +25,8 @@ from forebay.kernel.stages import SearchRequest
 OFTEN = 2
 """So many hits make a search one that is asked often."""
 LOOK_S = 0.25
+LATE_S = 0.02
+"""A loop that is later than this is busy."""
 SLICE = 16
 """Entries that are judged before others may go on; each takes fractions of a millisecond."""
 
@@ -68,7 +71,7 @@ class RewarmingParts(msgspec.Struct, frozen=True):
     """
 
     current: Callable[[str], Served | None]
-    seen: Callable[[bytes, Served], Found[object]]
+    seen: Callable[[bytes, Served], Found[Any]]
     search: Callable[[Principal, SearchRequest], Awaitable[object]]
     idle: Callable[[], bool]
     clock: Clock
@@ -95,7 +98,7 @@ class Rewarmer:
     async def run(self) -> None:
         """Follow changes until cancelled."""
         while True:
-            await self._parts.sleep(LOOK_S)
+            await self._free()
             for kb in {one.request.kb for one in self._asked.values()}:
                 await self._follow(kb)
 
@@ -103,22 +106,33 @@ class Rewarmer:
         """Searches made again, and those that failed."""
         return {"rewarmed": self._made, "rewarming_failed": self._failed}
 
+    async def _free(self) -> None:
+        """Wait until nobody searches and the loop has nothing to do."""
+        while True:
+            slept_at = self._parts.clock.now()
+            await self._parts.sleep(LOOK_S)
+            late_s = self._parts.clock.now() - slept_at - LOOK_S
+            if late_s <= LATE_S and self._parts.idle():
+                return
+
     async def _follow(self, kb: str) -> None:
         served = self._parts.current(kb)
         if served is None or self._looked.get(kb, 0) >= served.version:
             return
-        for key in await self._touched(kb, served):
-            while not self._parts.idle():
-                await self._parts.sleep(LOOK_S)
-            # It may have been asked for meanwhile, or have been touched once more.
+        touched = await self._touched(kb, served)
+        if touched is None:
+            return
+        self._looked[kb] = served.version
+        for key in touched:
+            await self._free()
+            # Somebody may have asked meanwhile, and a later change is looked at later.
             now, asked = self._parts.current(kb), self._asked.get(key)
-            if now is None or asked is None or self._parts.seen(key, now).entry is not None:
+            if now is None or asked is None or self._parts.seen(key, now).verdict != "touched":
                 continue
             await self._again(asked)
-        self._looked[kb] = served.version
 
-    async def _touched(self, kb: str, served: Served) -> list[bytes]:
-        """Keys of entries that are asked often and do not hold any more, the hottest first."""
+    async def _touched(self, kb: str, served: Served) -> list[bytes] | None:
+        """Keys of what is asked often and holds no more, the hottest first; None: look later."""
         often = [
             (asked.hits, key)
             for key, asked in self._asked.items()
@@ -127,10 +141,13 @@ class Rewarmer:
         often.sort(reverse=True)
         touched = []
         for number, (_, key) in enumerate(often, 1):
-            if self._parts.seen(key, served).entry is None:
+            verdict = self._parts.seen(key, served).verdict
+            if verdict == "behind":
+                return None
+            if verdict == "touched":
                 touched.append(key)
             if number % SLICE == 0:
-                await asyncio.sleep(0)
+                await self._parts.sleep(0)
         return touched
 
     async def _again(self, asked: _Asked) -> None:

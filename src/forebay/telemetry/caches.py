@@ -18,6 +18,8 @@ _EVENTS = {
     "kept": "kept",
     "found": "hit",
     "lacking": "miss",
+    "rewarmed": "rewarmed",
+    "rewarming_failed": "rewarming_failed",
     "foretold": "foretold",
     "filled": "filled",
     "failed": "failed",
