@@ -12,6 +12,7 @@ import logging.handlers
 import queue
 import re
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -27,6 +28,7 @@ from forebay.telemetry.settings import TelemetrySettings
 _IDS: ContextVar[tuple[str, TraceIds] | None] = ContextVar("forebay_request", default=None)
 _QUEUE = 10_000
 _LAST_LINES_S = 2.0
+_GATHER_S = 0.01
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _OWN = frozenset({"request_id", "trace_id", "span_id"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -124,11 +126,19 @@ class _Writer(logging.handlers.QueueListener):
     ) -> None:
         super().__init__(waiting, output)
         self._waiting = waiting
+        self._ended = threading.Event()
+
+    def dequeue(self, block: bool) -> logging.LogRecord:
+        """Let lines gather for a moment: a thread that wakes for each takes the loop's time."""
+        if self._waiting.empty():
+            self._ended.wait(_GATHER_S)
+        return super().dequeue(block)
 
     def stop(self) -> None:
         thread, self._thread = self._thread, None
         if thread is None:
             return
+        self._ended.set()
         with suppress(queue.Full):
             self._waiting.put(None, timeout=_LAST_LINES_S)
             thread.join(_LAST_LINES_S)
