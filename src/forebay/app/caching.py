@@ -89,6 +89,8 @@ class Scheme:
         # Another release may write another prompt or quote by other means.
         made_by = (settings.generation, settings.context)
         self._prompt = PromptSetup(template, settings_digest(*made_by), __version__)
+        # Then a class has engines, and so a model, of its own (F0.8).
+        self._by_class = any(pool.priorities for pool in settings.admission.pools.values())
 
     def retrieval(self, principal: Principal, request: SearchRequest) -> bytes:
         """The key of a search."""
@@ -97,7 +99,9 @@ class Scheme:
     def answer(self, principal: Principal, request: AnswerRequest, rule: AnswerRule) -> bytes:
         """The key of an answer under a rule."""
         search = SearchRequest(request.kb, "", request.top_k, request.filter)
-        more = {"extras": request.extras, "rule": settings_digest(rule)}
+        more: dict[str, object] = {"extras": request.extras, "rule": settings_digest(rule)}
+        if self._by_class:
+            more["priority"] = principal.priority
         key = answer_key(
             retrieval_key(principal, search, self._setup),
             request.messages,

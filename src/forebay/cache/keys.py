@@ -57,7 +57,7 @@ NEUTRAL: Mapping[type, frozenset[str]] = {
             "default_kb",  # the request names the kb it became
             "admin",
             "operator",
-            "priority",
+            "priority",  # where classes have engines of their own, whoever builds the key adds it
             "business_line",
             "plan",
         }
