@@ -98,6 +98,12 @@ def test_what_was_removed_is_gone_at_once_and_says_where_to_look(server: Served)
         assert chunk(server, unknown).status == 404
 
 
+def test_the_api_description_has_keys(server: Served) -> None:
+    paths = server.ask("GET", "/openapi.json").json["paths"]
+    assert {"200", "404", "410"} <= paths["/v1/kb/{kb}/chunks/{key}"]["get"]["responses"].keys()
+    assert server.ask("GET", "/v1/kb/kb/documents/other.md?keys=perhaps").status == 400
+
+
 def test_heat_makes_a_chunk_live_longer(server: Served) -> None:
     server.ask.put("kb", "hot.md", "# Sluice\n\nThe sluice opens at noon.\n")
     [key] = keys_of(server.ask, "hot.md")

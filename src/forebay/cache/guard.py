@@ -9,6 +9,7 @@ first what came since. Confined to one event loop but for what fills a filter.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable
 from hashlib import blake2b
@@ -19,6 +20,7 @@ import msgspec
 from forebay.kernel.clock import Deadline
 from forebay.kernel.errors import ForebayError, NotFound
 
+log = logging.getLogger("forebay.guard")
 FALSE_POSITIVES = 0.001
 """Share of bogus names let through at capacity; F2.9 stops 99.2 %."""
 LEAST_CAPACITY = 1024
@@ -157,6 +159,9 @@ class NameGuard:
                     await self._run_blocking(lambda kb=kb: self._build(kb))  # type: ignore[misc]
                 except ForebayError:  # dropped meanwhile, or the store is busy: asked for again
                     self._known.pop(kb, None)
+                except Exception:  # without a filter everything goes on, only slower
+                    self._known.pop(kb, None)
+                    log.exception("the names of %s could not be read", kb)
                 finally:
                     self._wanted.pop(kb, None)
 

@@ -8,6 +8,7 @@ it below its share. What is touched again and again while there is no such time 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, NamedTuple
@@ -22,6 +23,7 @@ from forebay.kernel.context import Principal
 from forebay.kernel.errors import ForebayError
 from forebay.kernel.stages import SearchRequest
 
+log = logging.getLogger("forebay.rewarming")
 OFTEN = 2
 """So many hits make a search one that is asked often."""
 LOOK_S = 0.25
@@ -156,8 +158,11 @@ class Rewarmer:
         try:
             await self._parts.search(asked.principal, asked.request)
             self._made += 1
-        except ForebayError:  # nobody waits for it
+        except (ForebayError, TimeoutError):  # nobody waits for it
             self._failed += 1
+        except Exception:  # whatever fails here, the service goes on
+            self._failed += 1
+            log.exception("a search in the background failed")
         took_s = clock.now() - began_at
         rest_s = took_s * (1.0 / settings.share - 1.0)
         await self._parts.sleep(max(rest_s, 1.0 / settings.per_s - took_s))

@@ -63,6 +63,10 @@ async def guarding(record: Record, *, built: bool = True) -> AsyncIterator[NameG
         running.cancel()
 
 
+def damaged() -> None:
+    raise ValueError("damaged")
+
+
 async def settled() -> None:
     for _ in range(6):
         await asyncio.sleep(0)
@@ -159,6 +163,19 @@ async def test_the_record_is_asked_when_it_cannot_be_read() -> None:
         assert await asks(guard, "x") and await asks(guard, "b")
         record.busy, record.announced = False, None
         assert await asks(guard, "x")
+
+
+async def test_names_that_cannot_be_read_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    record = Record("a")
+    async with guarding(record, built=False) as guard:
+        record.late = damaged
+        assert await asks(guard, "x")
+        await settled()
+        assert "damaged" in caplog.text
+        record.late = None
+        assert await asks(guard, "x")
+        await settled()
+        assert not await asks(guard, "x")
 
 
 async def test_a_kb_that_is_gone_is_forgotten_and_begins_anew() -> None:
