@@ -57,6 +57,7 @@ BENCHMARKS = (
     Benchmark("simulator", "benchmarks/simulator/truth.py"),
     Benchmark("retrieval", "benchmarks/retrieval/speed.py --data {data} --cache {cache}"),
     Benchmark("caching", "benchmarks/caching/parts.py"),
+    Benchmark("caching", "benchmarks/caching/serving.py --data {data} --cache {cache}"),
 )
 
 

@@ -33,7 +33,7 @@ HERE = Path(__file__).resolve().parent
 
 async def measure(folder: Path, *, quick: bool) -> dict[str, Any]:
     """Trivial answers and hits by turns, so that all of them see the same machine."""
-    seconds, rounds = (2.0, 2) if quick else (4.0, 3)
+    seconds, rounds = (1.0, 2) if quick else (3.0, 3)
     found: dict[str, Any] = {"connections": CONNECTIONS, "seconds": seconds, "rounds": rounds}
     for access_log in (True, False):
         name = "with access log" if access_log else "without access log"

@@ -56,6 +56,8 @@ def configuration(folder: Path, port: int, urls: dict[str, str], *, answers: boo
 [server]
 port = {port}
 max_in_flight = 10000
+[server.connections]
+max_connections = 8192
 [store]
 path = "{folder}/store"
 [context]
