@@ -20,7 +20,7 @@ from forebay.cache.gate import difference
 Floats32 = npt.NDArray[np.float32]
 PROPOSED = 4
 """Questions near enough that are looked at, best first."""
-_GROWTH = 64
+_GROWTH = 4
 
 
 class NearSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,10 +64,19 @@ class _Scope:
         self.keys.append(key)
         self.texts.append(text)
 
+    def forget(self, count: int) -> None:
+        """Let the questions go that were answered longest ago."""
+        left = len(self.keys) - count
+        self.rows[:left] = self.rows[count : count + left].copy()
+        del self.keys[:count], self.texts[:count]
+
     def nearest(self, vector: Floats32, min_cosine: float) -> list[int]:
-        cosines = self.rows[: len(self.keys)] @ vector
-        best = np.argsort(-cosines, kind="stable")[:PROPOSED]
-        return [int(at) for at in best if cosines[at] >= min_cosine]
+        # Row by row: BLAS takes several threads for a long product, and waits for them.
+        cosines = np.vecdot(self.rows[: len(self.keys)], vector)
+        near = np.flatnonzero(cosines >= min_cosine)
+        if len(near) > PROPOSED:
+            near = near[np.argpartition(-cosines[near], PROPOSED - 1)[:PROPOSED]]
+        return sorted(near.tolist(), key=lambda at: (-cosines[at], at))
 
 
 class NearQuestions:
@@ -88,9 +97,14 @@ class NearQuestions:
         held.add(key, text, vector)
         self._count += len(held.keys) - before
         self._scopes.move_to_end(scope)
-        while self._count > self._settings.max_questions:
+        while self._count > self._settings.max_questions and len(self._scopes) > 1:
             _, oldest = self._scopes.popitem(last=False)
             self._count -= len(oldest.keys)
+        if self._count > self._settings.max_questions:
+            # Some at once: to move the rows for each would cost more than the question is worth.
+            some = max(1, self._settings.max_questions // 16)
+            held.forget(some)
+            self._count -= some
 
     def find(self, scope: bytes, text: str, vector: Floats32, min_cosine: float) -> list[bytes]:
         """Keys of answered questions that say the same, nearest first."""

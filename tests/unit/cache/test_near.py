@@ -70,3 +70,15 @@ def test_what_is_held_is_bounded() -> None:
     assert held.find(b"0", "question 1", vector(1, 0), 0.5) == []
     held.clear()
     assert held.statistics()["questions"] == 0
+
+
+def test_a_full_scope_forgets_its_oldest_questions_and_not_all() -> None:
+    questions = NearQuestions(NearSettings(enabled=True, max_questions=32))
+    vectors = np.eye(64, dtype=np.float32)
+    for number in range(40):
+        questions.add(b"scope", b"k%d" % number, f"question {number}", vectors[number])
+    assert 30 <= questions.statistics()["questions"] <= 32
+    assert questions.find(b"scope", "question 0", vectors[0], 0.9) == []
+    for number in (15, 39):
+        found = questions.find(b"scope", f"question {number}", vectors[number], 0.9)
+        assert found == [b"k%d" % number]
