@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,7 +22,7 @@ from forebay.cache.settings import AnswerRule
 from forebay.cache.versioned import Entry, Found, VersionedTier
 from forebay.kernel.caching import Served, ServedVersions
 from forebay.kernel.clock import Clock
-from forebay.kernel.context import Principal, RequestContext
+from forebay.kernel.context import Principal, Priority, RequestContext
 from forebay.kernel.documents import Hit
 from forebay.kernel.stages import SearchRequest, SearchResult
 from forebay.kernel.streams import closing
@@ -77,6 +78,20 @@ class _Question(msgspec.Struct, frozen=True):
     served: Served
 
 
+class _Joining(NamedTuple):
+    """What those have in common who may hear one stream.
+
+    What began before a change was acknowledged is nothing to join after it. ``near``: nobody gets
+    an answer to another question than they allow. ``priority``: nobody waits or is refused in the
+    place of a lower class.
+    """
+
+    key: bytes
+    version: int
+    near: float | None
+    priority: Priority
+
+
 class _Making:
     """What becomes of a stream that this request leads."""
 
@@ -90,7 +105,7 @@ class CachedAnswering:
     def __init__(self, inner: Answering, parts: AnswerCacheParts) -> None:
         self._inner = inner
         self._parts = parts
-        self._streams: Broadcasts[tuple[bytes, int], AnswerDelta | AnswerEnd] = Broadcasts()
+        self._streams: Broadcasts[_Joining, AnswerDelta | AnswerEnd] = Broadcasts()
         self.kept = 0
         self.refusals: dict[str, int] = {}
 
@@ -164,9 +179,13 @@ class CachedAnswering:
         used: int | None = None
         while True:
             making = _Making()
-            # What began before a change was acknowledged is nothing to join after it.
             stream, leads = self._streams.join(
-                (question.key, question.served.version),
+                _Joining(
+                    question.key,
+                    question.served.version,
+                    question.request.near,
+                    ctx.principal.priority,
+                ),
                 partial(self._made, ctx, question, making),
                 ctx.deadline,
             )

@@ -18,7 +18,7 @@ from forebay.cache.values import KIND_ANSWER, StructCodec
 from forebay.cache.versioned import Entry, TierParts, VersionedTier
 from forebay.context.attribution import unsupported_share
 from forebay.kernel.clock import Deadline, VirtualClock
-from forebay.kernel.context import Principal, RequestContext
+from forebay.kernel.context import Principal, Priority, RequestContext
 from forebay.kernel.documents import Hit
 from forebay.kernel.errors import DeadlineExceeded, EngineError, RateLimited
 from forebay.kernel.stages import Message, Sampling, SearchRequest, SearchResult
@@ -406,6 +406,31 @@ async def test_when_all_have_left_the_engine_is_told_at_once() -> None:
     await asyncio.gather(*asked, return_exceptions=True)
     assert (tier.life.made, tier.life.closed) == (1, 1)
     assert tier.cached.statistics()["under_way"] == 0
+
+
+async def test_who_wants_no_near_match_does_not_join_who_does() -> None:
+    tier = Tier()
+    tier.life.go.clear()
+    nears = (None, 1.0, None, 0.95)
+    requests = [msgspec.structs.replace(asking(), near=near) for near in nears]
+    asked = [asyncio.create_task(tier.ask(request)) for request in requests]
+    await settle()
+    tier.life.go.set()
+    await asyncio.gather(*asked)
+    assert tier.life.made == 3
+
+
+async def test_nobody_waits_in_the_place_of_a_lower_class() -> None:
+    tier = Tier()
+    tier.life.go.clear()
+    classes: tuple[Priority, ...] = ("low", "high", "low")
+    asked = [asyncio.create_task(tier.ask(principal=Principal(priority=one))) for one in classes]
+    await settle()
+    tier.life.go.set()
+    await asyncio.gather(*asked)
+    assert tier.life.made == 2
+    # What is kept is everybody's.
+    assert await tier.told(principal=Principal(priority="normal")) == "hit"
 
 
 async def test_who_listens_is_in_work_as_well() -> None:
