@@ -24,7 +24,7 @@ from forebay.policy.gate import GateSettings, PoolGate
 from forebay.policy.hedge import Hedger
 from forebay.policy.limit import LimitSettings
 from forebay.policy.open_gate import OpenGate
-from forebay.policy.quota import SharedQuotas
+from forebay.policy.quota import QuotaLedger, SharedQuotas
 from forebay.policy.shed import ShedSettings
 from forebay.policy.tail import TailChange, TailSettings
 
@@ -33,6 +33,8 @@ UNBOUNDED_TOKENS = 2**31 - 1
 FRAME_TOKENS = 200
 TICK_S = 0.05
 FOLLOW_S = 1.0
+SHARE_S = 0.25
+"""How often the limits of engines are shared anew among the processes present."""
 # There is no other replica to turn to, and times follow caches and searches, not tokens: neither
 # silence nor a long tail says that anything is wrong.
 _ALONE = GateSettings(
@@ -53,12 +55,15 @@ _LLAMA_SHED = ShedSettings(target_s=20.0, interval_s=20.0, max_wait_s=60.0)
 
 @asynccontextmanager
 async def open_admission(
-    settings: Settings, clock: Clock, folder: Path, shared: SharedQuotas | None = None
+    settings: Settings,
+    clock: Clock,
+    folder: Path,
+    shared: SharedQuotas | None = None,
 ) -> AsyncIterator[tuple[Admission, Overriding]]:
     """Admission in front of the configured pools, looked after while the block runs.
 
     Quotas changed at run time are kept in ``folder``; ``shared`` are charged instead of this
-    process's own.
+    process's own, and then the limits of engines are those of all processes together.
     """
     _check_tenants(settings)
     rules, gates = {}, {}
@@ -67,7 +72,8 @@ async def open_admission(
         rules[rule.name] = rule
         gates[rule.name] = kind(gate, replicas)
     _check_classes(settings, rules.values())
-    ledger = None if shared is None else shared.ledger
+    own = QuotaLedger(settings.admission.max_buckets)
+    ledger = own if shared is None else shared.ledger
     desk = Desk(settings.admission, tuple(rules.values()), gates, clock, WallClock(), ledger)
     async with asyncio.TaskGroup() as group:
         hook = ScaleOutHook(settings.admission.scale_out, clock)
@@ -78,8 +84,17 @@ async def open_admission(
         admission = Admission(desk, told, shared, _hedgers(settings, gates))
         quotas = Overriding(folder, admission, settings.admission)
         quotas.look()
+        engines = gates.values() if settings.generation.backend == "openai" else ()
+
+        def share() -> None:
+            count = ledger.present(clock.now())
+            for gate in engines:
+                gate.limit.share(count)
+
+        share()
         tasks = [
             group.create_task(_every(TICK_S, admission.tick)),
+            group.create_task(_every(SHARE_S, share)),
             group.create_task(_every(FOLLOW_S, quotas.look)),
             group.create_task(hook.run()),
             *(group.create_task(_watch(watched, clock)) for watched in _watched(settings, gates)),

@@ -45,8 +45,6 @@ MOST_RETRY_S = 60.0
 SAMPLE_S = 1.0
 SURELY = 0.5
 """Share of the usual unloaded time that a first token takes anyway: a cached prefix spares some."""
-COLD = 4
-"""Times the initial limit that small requests may take before anything was slow."""
 TRY_S = 1.0
 """So long a pool has been sent nothing when a forecast that refuses is tried."""
 FIRST_TOKENS = 20
@@ -409,16 +407,15 @@ class PoolGate:
 
     def _fit(self, ticket: Ticket, now: float) -> list[int]:
         limit = max(1, int(self.limit.limit * (1 - self.hold)))
-        most = self.batch.tokens.bound * (1 - self.hold)
+        most = self.batch.tokens.bound * (1 - self.hold) / self.limit.processes
         # Nothing was ever too slow: a limit that has not been tried is no reason to let small
         # requests wait. The first second of a load would be lost while it doubles.
-        trying = self.limit.fresh and not self.hold
-        light = self._settings.cold_tokens - ticket.cost if trying else -1.0
-        bound = min(COLD * self._settings.limit.initial, self._settings.limit.most)
+        cold = self.limit.cold if self.limit.fresh and not self.hold else 0
+        light = self._settings.cold_tokens / self.limit.processes - ticket.cost
         return [
             at
             for at, load in enumerate(self.loads)
-            if load.requests < min(max(limit, bound) if load.cost <= light else limit, load.most)
+            if load.requests < min(max(limit, cold) if load.cost <= light else limit, load.most)
             and not load.full
             and (not load.requests or load.cost + ticket.cost <= most)
             and self.health[at].admits(now)

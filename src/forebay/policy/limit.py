@@ -32,6 +32,8 @@ from forebay.kernel.errors import ConfigError
 
 MOST_RISE = 1.25
 """How much one probe may raise the unloaded latency."""
+COLD = 4
+"""Times the initial limit that small requests may take before anything was slow."""
 IN_TIME = 0.9
 """Of the latency with which an answer would end at its deadline, this is accepted."""
 FEW = 4
@@ -73,6 +75,7 @@ class AdaptiveLimit:
         "_grows",
         "_peak",
         "_places",
+        "_processes",
         "_restore",
         "_samples",
         "_settings",
@@ -83,6 +86,7 @@ class AdaptiveLimit:
     def __init__(self, settings: LimitSettings, places: int = 1) -> None:
         self._settings = settings
         self._places = places
+        self._processes = 1
         self._exact = float(settings.initial)
         self._base: float | None = None
         self._samples: list[float] = []
@@ -102,6 +106,28 @@ class AdaptiveLimit:
     def limit(self) -> int:
         """Requests that may be in work in one place now."""
         return int(self._exact)
+
+    @property
+    def processes(self) -> int:
+        """Processes that let requests into the same places, this one included."""
+        return self._processes
+
+    @property
+    def cold(self) -> int:
+        """What small requests may take at first."""
+        return max(1, min(COLD * self._settings.initial, self._settings.most) // self._processes)
+
+    def share(self, processes: int) -> None:
+        """Be one of so many: each begins with its part, goes up to it, and keeps the sum.
+
+        Latency, which all of them see, does the rest.
+        """
+        if processes == self._processes:
+            return
+        was, self._processes = self._processes, processes
+        if self._restore is not None:
+            self._restore = max(1.0, self._restore * was / processes)
+        self._set(self._exact * was / processes)
 
     @property
     def searching(self) -> bool:
@@ -192,7 +218,7 @@ class AdaptiveLimit:
 
     def _reached(self, peak: int) -> float:
         """What was really tried of a limit that is looked for."""
-        return min(self._exact, max(peak, self._settings.initial))
+        return min(self._exact, max(peak, self._settings.initial / self._processes))
 
     def _line(self, bounds: Sequence[float]) -> float:
         """The latency that is accepted."""
@@ -256,4 +282,6 @@ class AdaptiveLimit:
             self._skip = (peak + self.limit) * self._places
 
     def _set(self, exact: float) -> None:
-        self._exact = min(float(self._settings.most), max(float(self._settings.least), exact))
+        # One in each process is the least that they can do, be they more than the bound.
+        most = max(1.0, self._settings.most / self._processes)
+        self._exact = min(most, max(self._settings.least / self._processes, 1.0, exact))

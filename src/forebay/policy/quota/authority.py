@@ -22,7 +22,6 @@ class LedgerAuthority:
         self._ledger = ledger
         self._clock = clock
         self._itself = itself
-        self._seen: dict[str, float] = {}
 
     async def exchange(self, call: QuotaCall) -> QuotaReply:
         """See ``QuotaAuthority``."""
@@ -49,9 +48,10 @@ class LedgerAuthority:
     def _present(self, process: str, now: float) -> int:
         if not process:
             return 0
-        self._seen[process] = now
-        self._seen = {name: at for name, at in self._seen.items() if now - at < PRESENCE_S}
-        return len(self._seen) + self._itself
+        seen = {name: at for name, at in self._ledger.seen.items() if now - at < PRESENCE_S}
+        seen[process] = now
+        self._ledger.seen = seen
+        return len(seen) + self._itself
 
 
 def _claim(said: SharedBucket) -> Claim:

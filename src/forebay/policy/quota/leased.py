@@ -92,6 +92,10 @@ class LeasedLedger:
             return self._share
         return 1.0 / self.processes if self.processes else UNKNOWN_SHARE
 
+    def present(self, _now: float) -> int:
+        """Processes that decide on these quotas, as far as is known, this one included."""
+        return max(1, self.processes)
+
     @property
     def owing(self) -> bool:
         """Whether something waits for a call to go to the authority."""

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import msgspec
 
+from forebay.kernel.quotas import PRESENCE_S
 from forebay.policy.quota.bucket import Limit, TokenBucket
 
 
@@ -119,6 +120,11 @@ class QuotaLedger:
     def __init__(self, max_buckets: int = 100_000) -> None:
         self._max = max_buckets
         self._buckets: OrderedDict[tuple[str, str], TokenBucket] = OrderedDict()
+        self.seen: dict[str, float] = {}  # other processes that charge it, and when they did
+
+    def present(self, now: float) -> int:
+        """Processes that decide on these quotas at present, the ledger's own included."""
+        return 1 + sum(now - at < PRESENCE_S for at in self.seen.values())
 
     def reserve(self, claims: Sequence[Claim], amount: float, now: float) -> Reservation | Refusal:
         """Charge ``amount`` to every claim, or to none and say which refused for how long."""
