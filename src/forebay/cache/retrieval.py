@@ -17,7 +17,7 @@ from forebay.cache.settings import RetrievalTierSettings
 from forebay.cache.versioned import Entry, Found, VersionedTier
 from forebay.kernel.caching import Served, ServedVersions
 from forebay.kernel.clock import Clock
-from forebay.kernel.context import Degradation, Principal, RequestContext
+from forebay.kernel.context import Degradation, Principal, Priority, RequestContext
 from forebay.kernel.documents import Hit
 from forebay.kernel.stages import Retriever, SearchRequest, SearchResult
 
@@ -63,7 +63,7 @@ class CachedRetriever:
         self._inner = inner
         self._parts = parts
         self._settings = settings
-        self._flights: Flights[tuple[bytes, int], _Searched] = Flights()
+        self._flights: Flights[tuple[bytes, int, Priority], _Searched] = Flights()
         self.asked: Asked | None = None
 
     async def retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
@@ -81,9 +81,13 @@ class CachedRetriever:
             if self.asked is not None:
                 self.asked(key, ctx.principal, request)
             return self._told(ctx, _result(entry))
-        # What began before a change was acknowledged is nothing to wait for after it.
+        # What began before a change was acknowledged is nothing to wait for after it, and nobody is
+        # refused in the place of a lower class; who holds a place of an engine is of the highest.
+        place: Priority = "high" if ctx.placement is not None else ctx.principal.priority
         searched, made = await self._flights.run(
-            (key, served.version), ctx.deadline, partial(self._search, ctx, request, key, served)
+            (key, served.version, place),
+            ctx.deadline,
+            partial(self._search, ctx, request, key, served),
         )
         ctx.cache[TIER] = "miss" if made and not searched.fetched else "hit"
         if not made:

@@ -15,7 +15,7 @@ from forebay.kernel.caching import SharedValues
 from forebay.kernel.clock import Deadline, VirtualClock
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.documents import Hit
-from forebay.kernel.errors import EngineError
+from forebay.kernel.errors import EngineError, Overloaded
 from forebay.kernel.stages import SearchRequest, SearchResult
 from tests.unit.cache.test_versioned import Values
 from tests.unit.cache.tier_parts import EVIDENCE, World, context_of, hit, tier_of
@@ -145,6 +145,19 @@ async def test_a_thousand_equal_cold_searches_are_one() -> None:
     results = await asyncio.gather(*asked)
     assert tier.search.made == 1
     assert [told for _, told in results].count("miss") == 1
+
+
+async def test_nobody_is_refused_in_the_place_of_a_lower_class() -> None:
+    tier = Tier()
+    tier.search.go.clear()
+    tier.search.error = Overloaded("too much")
+    low = asyncio.create_task(tier.ask(principal=Principal(priority="low")))
+    await settle()
+    high = asyncio.create_task(tier.ask(principal=Principal(priority="high")))
+    await settle()
+    assert tier.search.made == 2
+    tier.search.go.set()
+    await asyncio.gather(low, high, return_exceptions=True)
 
 
 async def test_a_search_held_over_a_removal_is_of_the_old_version_only() -> None:
