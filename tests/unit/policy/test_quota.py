@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay.kernel.clock import VirtualClock
 from forebay.kernel.errors import ConfigError
+from forebay.kernel.quotas import PRESENCE_S, QuotaCall
 from forebay.policy.quota import (
     Claim,
+    LedgerAuthority,
     Limit,
     QuotaLedger,
     QuotaWindow,
@@ -206,3 +209,15 @@ def test_no_factor_makes_a_rate_or_wait_that_cannot_be_told(rate: float, factor:
 def test_limits_beyond_all_bounds_are_refused(text: bytes) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(text, type=Limit)
+
+
+def test_a_ledger_counts_the_processes_that_charge_it() -> None:
+    clock = VirtualClock()
+    ledger = QuotaLedger()
+    authority = LedgerAuthority(ledger, clock, itself=1)
+    assert ledger.present(clock.now()) == 1
+    assert authority.carry_out(QuotaCall(process="a")).processes == 2
+    assert authority.carry_out(QuotaCall(process="b")).processes == 3
+    assert ledger.present(clock.now()) == 3
+    clock.advance(PRESENCE_S)
+    assert ledger.present(clock.now()) == 1, "those that died are no longer counted"
