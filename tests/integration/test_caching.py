@@ -288,6 +288,8 @@ def test_explaining_and_forgetting_on_a_running_server(tmp_path: Path) -> None:
         assert server.command("cache", "purge", "--json").json["entries"] == 1
         found = {one["tier"]: one["verdict"] for one in server.command(*explain).json}
         assert found["retrieval"] == "miss"
+        misspelt = server.command("cache", "purge", "--kb", "kbb")
+        assert (misspelt.status, "no knowledge base 'kbb'" in misspelt.err) == (1, True)
     ended = server.command("cache", "stats")
     assert (ended.status, "no server runs" in ended.err) == (1, True)
 

@@ -10,7 +10,7 @@ import msgspec
 from forebay.app.caching import Tiers
 from forebay.app.figures import Collected
 from forebay.cache.versioned import Verdict
-from forebay.kernel.caching import ServedVersions
+from forebay.kernel.caching import Served, ServedVersions
 from forebay.kernel.clock import Clock, Deadline
 from forebay.kernel.context import Principal
 from forebay.kernel.errors import InvalidRequest, Unavailable
@@ -101,9 +101,7 @@ class CacheCalls:
         """What each tier would do with a question in this process, without doing it."""
         if not call.query.strip():
             raise InvalidRequest("the query is empty.", param="query")
-        served = self._serving.current(call.kb)
-        if served is None:
-            served = await self._serving.renew(call.kb, Deadline.after(RENEW_S, self._clock))
+        served = await self._served(call.kb)
         groups = None if call.groups is None else frozenset(call.groups)
         principal = Principal(tenant=call.tenant, groups=groups)
         search = SearchRequest(call.kb, call.query, call.top_k)
@@ -131,12 +129,21 @@ class CacheCalls:
             findings.append(_finding("embedding", "hit" if held else "absent"))
         return findings
 
+    async def _served(self, kb: str) -> Served:
+        """What may be served of a kb; ``NotFound`` without one."""
+        served = self._serving.current(kb)
+        if served is None:
+            served = await self._serving.renew(kb, Deadline.after(RENEW_S, self._clock))
+        return served
+
     async def purge(self, call: PurgeCall) -> int:
         """Forget, here and in every process that hears of it; how many entries that was here.
 
         What processes share goes first, lest somebody fetch it again: all of it, since its keys do
         not tell whose they are.
         """
+        if call.kb:
+            await self._served(call.kb)  # a misspelt name must not empty what all share
         failed: Unavailable | None = None
         if self._tiers.shared is not None:
             try:
