@@ -7,7 +7,9 @@ late or lost costs memory and no truth.
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import logging
+import re
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -23,6 +25,16 @@ from forebay.kernel.errors import ConfigError, ForebayError
 
 log = logging.getLogger("forebay.events")
 QUEUE_EVENTS = 1024
+_HOST = r"[A-Za-z0-9._\[\]:-]*[A-Za-z0-9\]]:\d{1,5}"
+_CARRIERS = {
+    "nats": (
+        re.compile(rf"(?:nats|tls)://(?:[^@/]+@)?{_HOST}/?"),
+        "nats",
+        "nats://127.0.0.1:4222",
+    ),
+    "kafka": (re.compile(rf"{_HOST}(?:,\s*{_HOST})*"), "confluent_kafka", "127.0.0.1:9092"),
+}
+"""How each carrier's address looks, the package of its client, an example."""
 FORGETS = frozenset({"rules", "template", "model", "purge"})
 """Kinds after which what is kept is forgotten; of changed documents versions tell more."""
 
@@ -111,9 +123,27 @@ def open_bus(settings: CoordinationSettings) -> ChangeBus:
         raise ConfigError(
             f'coordination.bus = "{carrier}" needs coordination.bus_url.', param="coordination.bus"
         )
+    _check_address(carrier, settings.bus_url)
     if carrier == "nats":
         return JetStreamBus(settings.bus_url, settings.redis_prefix)
     return KafkaBus(settings.bus_url, settings.redis_prefix)
+
+
+def _check_address(carrier: str, url: str) -> None:
+    """Raise for an address that nothing can listen at, and for a client that is not installed."""
+    form, package, example = _CARRIERS[carrier]
+    if form.fullmatch(url) is None:
+        raise ConfigError(
+            f"coordination.bus_url is {url!r}, which is no address for {carrier}; write for "
+            f"example {example}.",
+            param="coordination.bus_url",
+        )
+    if importlib.util.find_spec(package) is None:
+        raise ConfigError(
+            f'coordination.bus = "{carrier}" needs a client that is not installed: run '
+            f'`make setup-buses`, or pip install "forebay[{carrier}]".',
+            param="coordination.bus",
+        )
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Literal
 
 import pytest
 
@@ -121,6 +122,39 @@ async def test_the_carrier_is_the_one_that_was_set() -> None:
     ):
         with pytest.raises(ConfigError):
             open_bus(settings)
+
+
+@pytest.mark.parametrize(
+    ("bus", "url", "good"),
+    [
+        ("nats", "nats://127.0.0.1:4222", True),
+        ("nats", "nats://user:secret@bus.example:4222", True),
+        ("nats", "nats://", False),
+        ("nats", "nats://h:notaport", False),
+        ("nats", "127.0.0.1:4222", False),
+        ("kafka", "a:9092,b:9092", True),
+        ("kafka", "a:9092, b:9092", True),
+        ("kafka", "kafka://a:9092", False),
+        ("kafka", "a", False),
+    ],
+)
+async def test_an_address_that_nothing_can_listen_at_is_told_at_the_start(
+    bus: Literal["nats", "kafka"], url: str, *, good: bool
+) -> None:
+    settings = CoordinationSettings(bus=bus, bus_url=url)
+    if good:
+        await open_bus(settings).close()
+        return
+    with pytest.raises(ConfigError, match="bus_url"):
+        open_bus(settings)
+
+
+async def test_a_client_that_is_not_installed_is_told_at_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(ConfigError, match="make setup-buses"):
+        open_bus(CoordinationSettings(bus="nats", bus_url="nats://127.0.0.1:4222"))
 
 
 async def test_it_ends_with_its_block() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Protocol
 
@@ -11,6 +12,7 @@ import msgspec
 from forebay.kernel.caching import ChangeEvent, Delivery
 from forebay.kernel.errors import Unavailable
 
+log = logging.getLogger("forebay.events")
 FIRST_REST_S = 0.05
 LAST_REST_S = 2.0
 _ENCODER = msgspec.json.Encoder()
@@ -55,10 +57,13 @@ async def following(
 
     A gap is told at once, by an event that says to forget everything.
     """
-    position, rest_s = after, FIRST_REST_S
+    position, rest_s, broken = after, FIRST_REST_S, False
     while True:
         try:
             reader = await open_reader(position)
+            if broken:
+                log.info("change events are heard again")
+            broken = False
             try:
                 position = reader.position
                 if reader.gap:
@@ -71,6 +76,9 @@ async def following(
                     rest_s = FIRST_REST_S
             finally:
                 await reader.close()
-        except Unavailable:
+        except Unavailable as error:
+            if not broken:
+                log.warning("change events are not heard: %s", error.message)
+            broken = True
             await asyncio.sleep(rest_s)
             rest_s = min(2 * rest_s, LAST_REST_S)
