@@ -63,17 +63,22 @@ class Announced:
         words = self._words
         if words is None:
             return None
-        if words[_NAMINGS] != self._namings:
-            self._learn()
-        slot = self._slots.get(kb)
-        if slot is None:
-            slot = self._hashes.get(_hash(kb))
+        while True:
+            # In this order: what another thread learns, it counts last.
+            namings = self._namings
+            slots, hashes = self._slots, self._hashes
+            slot = slots.get(kb)
             if slot is None:
-                return None
-            self._slots[kb] = slot
-        # A table that has grown since is the same file.
-        version: int = (self._words or words)[slot]
-        return version
+                slot = hashes.get(_hash(kb))
+                if slot is not None:
+                    slots[kb] = slot
+            version: int | None = None if slot is None else words[slot]
+            # Looked at after the slot: it may have been given to another kb since it was learned.
+            if words[_NAMINGS] == namings:
+                return version
+            self._learn()
+            # A table that has grown since is the same file.
+            words = self._words or words
 
     def look(self) -> None:
         """Take up the table when a writer has made it; does nothing once that is done."""

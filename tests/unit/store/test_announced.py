@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,7 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 ECHO = """
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from forebay.store.announced import Announced
 table = Announced(Path(sys.argv[1]), writable=False)
@@ -133,3 +135,31 @@ def test_another_process_sees_it_before_the_next_message_reaches_it(tmp_path: Pa
             process.stdin.flush()
             assert process.stdout.readline() == f"{version}\n"
         process.stdin.close()
+
+
+class Interposed:
+    """Words of a table; when one of them is looked at, something happens first."""
+
+    def __init__(self, words: memoryview, at: int, act: Callable[[], None]) -> None:
+        self._words, self._at, self._acts = words, at, [act]
+
+    def __getitem__(self, at: int) -> int:
+        if at == self._at and self._acts:
+            self._acts.pop()()
+        found: int = self._words[at]
+        return found
+
+
+def test_a_slot_given_away_while_it_is_read_is_not_believed(
+    pair: tuple[Announced, Announced],
+) -> None:
+    writer, reader = pair
+    writer.announce("old", 5)
+    assert reader.version("old") == 5
+    writer.gone("old")
+    words = reader._words
+    assert words is not None
+    looked_at = Interposed(words, reader._slots["old"], lambda: writer.announce("new", 7))
+    reader._words = looked_at  # type: ignore[assignment]
+    assert reader.version("old") is None, "its index may still be open"
+    assert reader.version("new") == 7
