@@ -72,7 +72,24 @@ def serve(config: Path | None, flags: Mapping[str, Any], options: ServeOptions) 
             if not Path(path).exists():
                 raise InvalidRequest(f"knowledge.{name} names {path}, which does not exist.")
     configure_logging(settings.telemetry)
+    _warn_of_window(settings)
     return run_loop(_serve(_Run(settings, config, flags, options)))
+
+
+def _warn_of_window(settings: Settings) -> None:
+    """Say that a pool takes longer prompts than are ever built."""
+    context = settings.context
+    room = int(context.window_tokens * context.input_share)
+    for pool in settings.generation.pools if settings.generation.backend == "openai" else ():
+        if pool.max_input_tokens > room:
+            log.warning(
+                "pool %s takes %d tokens, but prompts are built up to %d (context.window_tokens x "
+                "context.input_share); longer texts are answered in parts or refused. Raise "
+                "context.window_tokens to what the engines take.",
+                pool.name,
+                pool.max_input_tokens,
+                room,
+            )
 
 
 def _with_paths(settings: Settings, options: ServeOptions) -> Settings:
