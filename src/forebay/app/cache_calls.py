@@ -50,7 +50,7 @@ class Finding(msgspec.Struct, frozen=True):
     """What one tier would do."""
 
     tier: TierName
-    verdict: Literal["hit", "miss", "off"]
+    verdict: Literal["hit", "near", "miss", "off"]
     why: str
 
 
@@ -115,6 +115,9 @@ class CacheCalls:
                 findings.append(
                     Finding("answer", "off", "no rule allows answers to it to be kept.")
                 )
+            elif kept.entry is None and self._nearby(principal, asked, served):
+                why = f"rule {rule.name}: the answer to a question that says the same will do."
+                findings.append(Finding("answer", "near", why))
             else:
                 findings.append(_finding("answer", kept.verdict, f"rule {rule.name}: "))
         if self._tiers.retriever is None:
@@ -135,6 +138,13 @@ class CacheCalls:
         if served is None:
             served = await self._serving.renew(kb, Deadline.after(RENEW_S, self._clock))
         return served
+
+    def _nearby(self, principal: Principal, asked: AnswerRequest, served: Served) -> bool:
+        """Whether an answer to what says the same is kept; not known without the vector."""
+        if self._tiers.nearby is None or self._tiers.embedder is None:
+            return False
+        vector = self._tiers.embedder.seen(asked.messages[0].content)
+        return vector is not None and self._tiers.nearby.seen(principal, asked, served, vector)
 
     async def purge(self, call: PurgeCall) -> int:
         """Forget, here and in every process that hears of it; how many entries that was here.

@@ -18,17 +18,20 @@ from forebay.store import StoreReader
 from forebay.store.remote import WriterClient
 
 CALL_S = 30.0
+_REFUSED = "refused_"
 _COLUMNS = (
     "entries",
     "bytes",
     "hit",
+    "near",
     "miss",
     "bypass",
+    "joined",
+    "kept",
     "carried",
     "touched",
     "evicted",
     "expired",
-    "joined",
 )
 
 
@@ -44,6 +47,14 @@ def stats(config: Path | None, flags: dict[str, Any], output: Output) -> int:
         for tier in sorted(found)
     ]
     output.table(("tier", *_COLUMNS), rows)
+    why = {
+        figure.removeprefix(_REFUSED).replace("_", " "): count
+        for figure, count in found.get("answer", {}).items()
+        if figure.startswith(_REFUSED) and count
+    }
+    if why:
+        told = ", ".join(f"{reason} {count:.0f}" for reason, count in sorted(why.items()))
+        output.line(f"Answers that were not kept: {told}.")
     return 0
 
 

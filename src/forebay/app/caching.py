@@ -125,6 +125,7 @@ class Tiers(msgspec.Struct):
     retriever: CachedRetriever | None = None
     answers: CachedAnswering | None = None
     near: NearQuestions | None = None
+    nearby: NearAnswers | None = None
     shared: SharedValues | None = None
     prompts: PreparedPrompts | None = None
     sessions: Sessions | None = None
@@ -269,7 +270,7 @@ class TierOpener:
             embedder=embedder,
             min_cosine=settings.min_cosine or tuned,
         )
-        self._near = NearAnswers(parts)
+        self._near = self.tiers.nearby = NearAnswers(parts)
         return self._near
 
     def _answers(self) -> VersionedTier[StoredAnswer]:

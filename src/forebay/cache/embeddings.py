@@ -64,6 +64,12 @@ class CachedEmbedder:
             )
         return msgspec.structs.replace(found, cached=known)
 
+    def seen(self, text: str) -> Vectors | None:
+        """The vector of a query if memory has it; nothing is counted."""
+        key = digest(embedding_key(self.spec, "query", text))
+        value = self._memory.peek(key)
+        return None if value is None else self._codec.decode(key, value)
+
     def holds(self, text: str) -> bool:
         """Whether memory has the vector of a query."""
         return self._memory.peek(digest(embedding_key(self.spec, "query", text))) is not None

@@ -106,6 +106,17 @@ class NearQuestions:
             held.forget(some)
             self._count -= some
 
+    def seen(self, scope: bytes, text: str, vector: Floats32, min_cosine: float) -> list[bytes]:
+        """What ``find`` would return, with nothing counted."""
+        held = self._scopes.get(scope)
+        if held is None:
+            return []
+        return [
+            held.keys[at]
+            for at in held.nearest(vector, min_cosine)
+            if difference(text, held.texts[at]) is None
+        ]
+
     def find(self, scope: bytes, text: str, vector: Floats32, min_cosine: float) -> list[bytes]:
         """Keys of answered questions that say the same, nearest first."""
         held = self._scopes.get(scope)

@@ -17,8 +17,9 @@ from forebay.cache.near import NearQuestions
 from forebay.cache.rules import AnswerRules, Asked
 from forebay.cache.settings import AnswerRule
 from forebay.cache.versioned import VersionedTier
-from forebay.kernel.caching import ServedVersions
+from forebay.kernel.caching import Served, ServedVersions
 from forebay.kernel.context import Principal, RequestContext
+from forebay.kernel.documents import Vectors
 from forebay.kernel.stages import Embedder
 from forebay.pipeline.messages import AnswerRequest, StoredAnswer
 
@@ -69,6 +70,21 @@ class NearAnswers:
                 self._parts.questions.found += 1
                 return entry.value
         return None
+
+    def seen(
+        self, principal: Principal, request: AnswerRequest, served: Served, vector: Vectors
+    ) -> bool:
+        """Whether ``find`` would find one for a question with this vector; nothing is counted."""
+        text = _alone(request)
+        if text is None:
+            return False
+        rule = self._parts.rules().match(Asked(request.kb, principal.tenant, request.route, text))
+        if rule is None or not rule.near:
+            return False
+        row = np.frombuffer(vector.data, np.float32)
+        scope = self._parts.scope_of(principal, request, rule)
+        keys = self._parts.questions.seen(scope, text, row, self._parts.min_cosine)
+        return any(self._parts.tier.seen(key, served).entry is not None for key in keys)
 
     async def learn(
         self, principal: Principal, request: AnswerRequest, rule: AnswerRule, key: bytes

@@ -82,6 +82,23 @@ async def test_another_way_to_ask_finds_the_answer() -> None:
     assert not await tier.found(asking("When are refunds not paid?"))
 
 
+async def test_looking_finds_the_same_and_counts_nothing() -> None:
+    tier = NearTier()
+    await tier.ask()
+    served = tier.world.current("k")
+    assert served is not None
+    vector = await tier.embedder.embed(["x"], kind="query")
+
+    def seen(text: str) -> bool:
+        return tier.near.seen(Principal(), asking(text), served, vector)
+
+    assert seen("Please tell me when refunds are paid")
+    assert not seen("When are refunds not paid?")
+    assert tier.near._parts.questions.statistics()["proposed"] == 0
+    tier.use(AnswerRule(name="faq"))
+    assert not seen("Please tell me when refunds are paid")
+
+
 async def test_a_rule_that_does_not_say_near_means_exact() -> None:
     tier = NearTier(AnswerRule(name="faq"))
     await tier.ask()
