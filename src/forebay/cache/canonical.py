@@ -56,6 +56,9 @@ _CASED = re.compile(
 )
 """Units whose case decides, right after a number. Spelled alike they still meet."""
 
+_MARKS = re.compile(r"[^\w\s\x00-\x7f]{32}")
+"""No language has so many marks on a letter; to order them takes time with their square. Nor has
+anybody asked with so many signs in a row that another spelling of them mattered."""
 _ENDS = ".。!?;,、…؟।"
 _FACTORIAL = re.compile(r"(\d|[)\]]|(?<![^\W_])[^\W\d_])!+$")
 _CLOSERS = frozenset(")]}\"'」』》】〉〕%‰°′″")
@@ -69,6 +72,8 @@ def canonical(text: str) -> str:
     Digits and letters keep their order and number but for case, width and canonical equivalence.
     """
     if not text.isascii():
+        if _MARKS.search(text):
+            return text
         text = text.translate(_FOLDED)
     text = _spaced(text)
     text = _lowered(text)

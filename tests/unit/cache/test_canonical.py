@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import unicodedata
 
 import pytest
@@ -125,6 +126,13 @@ def letters_and_digits(text: str) -> str:
 @given(TEXTS)
 def test_no_letter_and_no_digit_is_lost_or_moved(text: str) -> None:
     assert letters_and_digits(canonical(text)) == letters_and_digits(text)
+
+
+def test_marks_without_end_take_no_time() -> None:
+    text = "a" + "\u0301" * 8000 + "\u0323" * 8000
+    began = time.perf_counter()
+    assert canonical(text) == text
+    assert time.perf_counter() - began < 0.05
 
 
 SIGNS = "+#%°-−$€*/=<>&|^~@:²\N{INFINITY}"
