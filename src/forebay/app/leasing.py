@@ -1,8 +1,8 @@
 """A process's leases of shared knowledge bases and, where it writes, its word to all others.
 
 The rules are in ``forebay.coordination.leases``. Here is what they need around them: renewal at a
-third of a lease, bounded calls, the wait of a change, and repair of what the authority forgot or
-what a writer that died left behind.
+third of a lease, bounded calls, the wait of a change, the place of the one writer, and repair of
+what the authority forgot or what a writer that died left behind.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 
@@ -18,24 +18,52 @@ import msgspec
 
 from forebay.coordination.leases import Acknowledging, HeldLeases
 from forebay.kernel.clock import Clock
-from forebay.kernel.errors import Unavailable
-from forebay.kernel.leases import Grant, LeaseCall, LeaseReply, Pending, VersionAuthority
+from forebay.kernel.errors import ForebayError, Unavailable
+from forebay.kernel.leases import (
+    FOREIGN,
+    GONE,
+    YOUNG,
+    Claim,
+    Grant,
+    LeaseCall,
+    LeaseReply,
+    Pending,
+    Seat,
+    VersionAuthority,
+)
 
 log = logging.getLogger("forebay.versions")
 LEAVE_S = 1.0
 FIRST_LOOK_S = 0.002
 MOST_BETWEEN_S = 0.02
+PATIENT_LEASES = 1.5
+"""A process that began less than that ago waits to be the writer: its predecessor's registration,
+or an authority's doubt, is over after one."""
+
+
+class History(msgspec.Struct, frozen=True):
+    """The store of a process that writes, as the authority tells it from others.
+
+    ``mark`` of a version, None where the store has none; ``key``: where the authority keeps a kb.
+    """
+
+    store: str
+    mark: Callable[[str, int], Awaitable[int | None]]
+    key: Callable[[str], str]
 
 
 class LeaseParts(msgspec.Struct, frozen=True):
-    """What leases are made of; ``version`` is what this process answers from, None: not open."""
+    """What leases are made of; ``version`` is what this process answers from, None: not open.
+
+    ``history``: None where the process only reads.
+    """
 
     authority: VersionAuthority
     shared: frozenset[str]
     lease_s: float
     version: Callable[[str], int | None]
     clock: Clock
-    writes: bool
+    history: History | None
 
 
 class VersionLeases:
@@ -48,6 +76,11 @@ class VersionLeases:
         self._told: dict[str, int] = {}
         self._done: dict[str, Pending] = {}
         self._settled: dict[str, int] = {}
+        self._seats: dict[str, Seat] = {}
+        self._calls = count(1)
+        self._heard_of: dict[str, int] = {}
+        self._refused: dict[str, str] = {}
+        self._patient_until = parts.clock.now() + PATIENT_LEASES * parts.lease_s
         self._changing = {kb: asyncio.Lock() for kb in parts.shared}
         self._settling = {kb: asyncio.Lock() for kb in parts.shared}
         self._numbers = count(1)
@@ -78,13 +111,19 @@ class VersionLeases:
     async def renew(self) -> None:
         """Confirm what this process answers from; ``Unavailable`` without the authority."""
         names = sorted(self._parts.shared)
-        grants = await self._confirm(names, LeaseCall(self._name, self._parts.lease_s))
-        for kb, grant in zip(names, grants.grants, strict=True):
+        claims = await self._claims(names)
+        call = LeaseCall(self._name, self._parts.lease_s, claims)
+        reply = await self._confirm(names, call)
+        if any(map(_outdated, claims, reply.seats)):
+            claims = await self._claims(names)
+            reply = await self._confirm(names, msgspec.structs.replace(call, claims=claims))
+        for kb, grant in zip(names, reply.grants, strict=True):
             version = self._parts.version(kb)
             if version is not None and version < grant.version:
                 self.behind()
-            if self._parts.writes and not self._changing[kb].locked():
-                await self._repair(kb, version, grant)
+        for claim, seat, grant in zip(claims, reply.seats, reply.grants, strict=False):
+            if not seat.refusal and not self._changing[claim.kb].locked():
+                await self._repair(claim.kb, seat, grant)
 
     async def _confirm(self, names: Iterable[str], call: LeaseCall) -> LeaseReply:
         # Who has no index of a kb answers from none, so it confirms whatever is in force.
@@ -99,17 +138,108 @@ class VersionLeases:
             self._held.granted(kb, version, grant, asked_at)
         return reply
 
-    async def _repair(self, kb: str, version: int | None, grant: Grant) -> None:
-        """Tell an authority that forgot, or that waits for a change of a writer that died."""
-        known = max(grant.version, 0 if version is None else version)
-        if grant.change or (version is not None and grant.version < version):
+    async def _repair(self, kb: str, seat: Seat, grant: Grant) -> None:
+        """Tell an authority that forgot, or that waits for a change of a writer that died.
+
+        A kb that was dropped and made anew, empty, has the number of its end and another mark.
+        """
+        version = self._parts.version(kb)
+        known = grant.version if version is None else max(grant.version, version)
+        mark = "" if version is None else await self._mark(kb, known)
+        if grant.change or grant.version < known or mark not in ("", seat.mark):
             async with self._changing[kb]:
-                done = (Pending(kb, known, grant.change),)
+                done = (Pending(kb, known, grant.change, mark),)
                 await self._exchange(LeaseCall(self._name, self._parts.lease_s, done=done))
             self._moved.set()
 
+    # The one writer
+
+    async def _claims(self, names: Iterable[str]) -> tuple[Claim, ...]:
+        history = self._parts.history
+        if history is None:
+            return ()
+        claims = []
+        for kb in names:
+            seat = self._seats.get(kb, Seat(YOUNG))
+            held = not seat.refusal
+            # Who is known to the authority is not asked for marks; who is not, hears what to name.
+            mark = "" if held or seat.version < 0 else await self._mark(kb, seat.version)
+            claims.append(Claim(kb, history.store, -1 if held else seat.version, mark, held))
+        return tuple(claims)
+
+    async def _mark(self, kb: str, version: int) -> str:
+        assert self._parts.history is not None
+        try:
+            async with asyncio.timeout(self._parts.lease_s / 2):
+                mark = await self._parts.history.mark(kb, version)
+        except (TimeoutError, ForebayError) as error:
+            raise Unavailable("the store does not answer; try again shortly.") from error
+        return "" if mark is None else f"{mark & 0xFFFFFFFFFFFFFFFF:016x}"
+
+    def _heard(self, number: int, claim: Claim, seat: Seat) -> None:
+        """Keep an answer; what stands in the way of changes is logged when it begins and ends."""
+        kb = claim.kb
+        if number < self._heard_of.get(kb, 0):
+            return  # a later call was answered first
+        self._heard_of[kb] = number
+        self._seats[kb], self._told[kb] = seat, seat.version
+        if seat.refusal == YOUNG or _outdated(claim, seat):
+            return  # it is asked again soon
+        why = seat.refusal
+        if why != FOREIGN and self._parts.clock.now() < self._patient_until:
+            why = ""
+        if why == self._refused.get(kb, ""):
+            return
+        self._refused[kb] = why
+        if why:
+            log.warning("changes of %s are refused: %s", kb, self._reason(kb, why))
+        else:
+            log.info("changes of %s are taken again", kb)
+
+    def _reason(self, kb: str, why: str) -> str:
+        if why == YOUNG:
+            return (
+                "the authority over its versions may have forgotten its writer, which has "
+                "one lease to come back"
+            )
+        if why != FOREIGN:
+            return (
+                "another server with a store folder of its own is its writer; send changes there, "
+                "or stop that server, or give this one its own coordination.redis_prefix"
+            )
+        assert self._parts.history is not None
+        return (
+            "this server's store folder does not hold its last version; start the folder that "
+            f"does, or delete the key {self._parts.history.key(kb)} in Redis to go on from this one"
+        )
+
+    def _unseated(self, kb: str, what: str) -> Unavailable:
+        reason = self._reason(kb, self._seats[kb].refusal)
+        return Unavailable(f"this knowledge base is shared and {reason}; {what}.")
+
+    async def _begin(self, kb: str) -> Pending:
+        """Announce a change as the writer; ``Unavailable`` when another is it."""
+        change = f"{self._name}.{next(self._numbers)}"
+        while True:
+            claims = await self._claims([kb])
+            before = self._parts.version(kb)
+            known = max(self._told.get(kb, 0), 0 if before is None else before)
+            seat = self._seats.get(kb, Seat(YOUNG))
+            mark = seat.mark if seat.version == known else await self._mark(kb, known)
+            pending = Pending(kb, known, change, mark)
+            call = LeaseCall(self._name, self._parts.lease_s, claims, begun=(pending,))
+            [seat] = (await self._exchange(call)).seats
+            if not seat.refusal:
+                return pending
+            if _outdated(claims[0], seat):
+                continue
+            if seat.refusal == FOREIGN or self._parts.clock.now() >= self._patient_until:
+                raise self._unseated(kb, "nothing was changed")
+            await asyncio.sleep(self._parts.lease_s / 20)
+
     async def _exchange(self, call: LeaseCall) -> LeaseReply:
         """One bounded call; whether the authority is there is known from the last of them."""
+        number = next(self._calls)
         try:
             async with asyncio.timeout(self._parts.lease_s / 2):
                 reply = await self._parts.authority.exchange(call)
@@ -122,6 +252,8 @@ class VersionLeases:
         if self.away:
             self.away = False
             log.info("the authority over shared versions answers again")
+        for claim, seat in zip(call.claims, reply.seats, strict=True):
+            self._heard(number, claim, seat)
         return reply
 
     # Changes
@@ -140,40 +272,53 @@ class VersionLeases:
             if self.away:
                 raise _away()
             before = self._parts.version(kb)
-            known = max(self._told.get(kb, 0), 0 if before is None else before)
-            pending = Pending(kb, known, f"{self._name}.{next(self._numbers)}")
-            await self._exchange(LeaseCall(self._name, self._parts.lease_s, begun=(pending,)))
+            pending = await self._begin(kb)
             over = Acknowledging(self._parts.clock.now(), self._parts.lease_s)
             settling = Settling(self, over, pending)
             try:
                 yield settling
             finally:
-                after = self._parts.version(kb)
-                if after is None:  # dropped: a kb made anew begins above this
-                    after = known if before is None else known + 1
-                settling.done = msgspec.structs.replace(pending, version=after)
+                after, mark = self._parts.version(kb), ""
+                if after is None and before is None:
+                    after, mark = pending.version, pending.mark
+                elif after is None:  # dropped: a kb made anew begins at this or above
+                    after, mark = pending.version + 1, GONE
+                settling.done = msgspec.structs.replace(pending, version=after, mark=mark)
                 with suppress(Unavailable):
                     await self._say_done(settling.done)
 
     async def _say_done(self, done: Pending) -> None:
         """Put a version in force, confirm it, and learn who has not."""
         self._done[done.kb] = done
-        call = LeaseCall(self._name, self._parts.lease_s, done=(done,), asked=(done.kb,))
+        if not done.mark:
+            mark = await self._mark(done.kb, done.version)
+            done = self._done[done.kb] = msgspec.structs.replace(done, mark=mark)
+        claims = await self._claims([done.kb])
+        call = LeaseCall(self._name, self._parts.lease_s, claims, done=(done,), asked=(done.kb,))
         reply = await self._confirm([done.kb], call)
+        if not reply.seats[0].refusal and reply.grants[0].version == done.version:
+            self._seats[done.kb] = Seat("", done.version, done.mark)
         # What nobody is below may change again beyond the version that is in force.
         settled = min(reply.lowest[0], done.version)
         self._settled[done.kb] = max(settled, self._settled.get(done.kb, 0))
 
     async def settle(self, done: Pending, over: Acknowledging) -> None:
-        """Wait until no process answers from an older version: a lease's length at most."""
+        """Wait until no process answers from an older version: a lease's length at most.
+
+        ``Unavailable`` when another became the writer before the change was in force.
+        """
         clock, wait_s = self._parts.clock, FIRST_LOOK_S
         async with self._settling[done.kb]:
-            while not over.may(done.version, self._settled.get(done.kb), clock.now()):
+            while not self._seats[done.kb].refusal and not over.may(
+                done.version, self._settled.get(done.kb), clock.now()
+            ):
                 await asyncio.sleep(min(wait_s, max(0.0, over.over_at - clock.now())))
                 wait_s = min(wait_s * 1.5, MOST_BETWEEN_S)
                 with suppress(Unavailable):
                     # The last of those that were done speaks for the others.
                     await self._say_done(self._done[done.kb])
+        if self._seats[done.kb].refusal:
+            raise self._unseated(done.kb, "what was changed here is not in force")
 
     async def leave(self) -> None:
         """Have nobody wait for this process; it uses nothing that is shared any more."""
@@ -187,9 +332,13 @@ class VersionLeases:
 
     def shortcomings(self) -> tuple[str, ...]:
         """What works at less than its best, in sentences."""
-        if not self.away:
-            return ()
-        return ("shared knowledge bases take no changes: the authority does not answer",)
+        if self.away:
+            return ("shared knowledge bases take no changes: the authority does not answer",)
+        return tuple(
+            f"{kb} takes no changes: {self._reason(kb, why)}"
+            for kb, why in self._refused.items()
+            if why
+        )
 
 
 class Settling:
@@ -203,6 +352,11 @@ class Settling:
     async def settled(self) -> None:
         """See ``forebay.pipeline.writer.Change``."""
         await self._leases.settle(self.done, self._over)
+
+
+def _outdated(claim: Claim, seat: Seat) -> bool:
+    """Whether a claim was refused that named a version no longer in force: claim again."""
+    return seat.refusal == FOREIGN and claim.version != seat.version
 
 
 def _away() -> Unavailable:

@@ -13,7 +13,7 @@ import msgspec
 from forebay.app.bearer_keys import embedding_keys
 from forebay.app.counting import chunk_counter
 from forebay.app.indexes import IndexSet
-from forebay.app.leasing import LeaseParts, VersionLeases
+from forebay.app.leasing import History, LeaseParts, VersionLeases
 from forebay.app.records import BlockingPool, existing_kbs
 from forebay.app.serving_versions import ProcessVersions
 from forebay.app.settings import Settings, environment, model_cache
@@ -97,8 +97,9 @@ async def open_process(
         stack.callback(announced.close)
         bringing_up = thread if write else threads
         versions = ProcessVersions(indexes, announced, reader, bringing_up.run)
-        leases = await _leases(settings, versions, indexes, stack, write=write, serve=serve)
-        reading = Reading(settings, reader, indexes, threads, embedder, clock, versions, leases)
+        parts = Reading(settings, reader, indexes, threads, embedder, clock, versions)
+        leases = await _leases(parts, stack, write=write, serve=serve)
+        reading = msgspec.structs.replace(parts, leases=leases)
         kbs = await thread.run(lambda: existing_kbs(reader))
         for kb in kbs:
             await thread.run(partial(indexes.refresh, kb))
@@ -145,33 +146,36 @@ def _writing(
 
 
 async def _leases(
-    settings: Settings,
-    versions: ProcessVersions,
-    indexes: IndexSet,
-    stack: AsyncExitStack,
-    *,
-    write: bool,
-    serve: bool,
+    reading: Reading, stack: AsyncExitStack, *, write: bool, serve: bool
 ) -> VersionLeases | None:
     """Leases of the shared kbs, kept until ``stack`` is closed; None where there are none."""
+    settings, versions, reader = reading.settings, reading.versions, reading.reader
     shared = frozenset(name for name, each in settings.knowledge.items() if each.shared)
     if not shared:
         return None
     if not (write or serve):
         versions.leased = lambda kb, _version: kb not in shared
         return None
+    authority = RedisVersions(settings.coordination)
+    stack.push_async_callback(authority.close)
+    history: History | None = None
+    if write:
+        history = History(
+            store=await reading.threads.run(reader.identity),
+            mark=lambda kb, version: reading.threads.run(partial(reader.mark, kb, version)),
+            key=authority.key,
+        )
     parts = LeaseParts(
-        authority=RedisVersions(settings.coordination),
+        authority=authority,
         shared=shared,
         lease_s=settings.coordination.version_lease_ms / 1000,
-        version=indexes.version,
+        version=reading.indexes.version,
         clock=SystemClock(),
-        writes=write,
+        history=history,
     )
     leases = VersionLeases(parts)
     versions.leased, versions.moved = leases.leased, leases.moved
     leases.behind = versions.poke
-    stack.push_async_callback(parts.authority.close)
     stack.push_async_callback(leases.leave)
     await stack.enter_async_context(_background(leases.run()))
     return leases

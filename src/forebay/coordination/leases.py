@@ -13,6 +13,9 @@ The rules, and what each is for:
    tells nobody that none is held. One that was told no version yet grants none.
 5. What a holder confirmed and how long it holds only grow: a call that arrives late, after one
    that was sent later, takes nothing back.
+6. Changes count from the registered writer alone. Another takes its place when the registration
+   has run out or was given up, and then only with the version in force in its own history: of two
+   folders that go different ways one at most is ever heard.
 """
 
 from __future__ import annotations
@@ -20,10 +23,16 @@ from __future__ import annotations
 from forebay.kernel.leases import (
     CLOCK_RATE,
     EVERYBODY,
+    FOREIGN,
+    GONE,
+    TAKEN,
+    YOUNG,
+    Claim,
     Grant,
     LeaseCall,
     LeaseReply,
     Pending,
+    Seat,
 )
 
 
@@ -73,6 +82,10 @@ class _Kb:
     def __init__(self, now: float) -> None:
         self.known_since = now
         self.version = -1
+        self.mark = ""
+        self.writer = ""
+        self.writer_until = now
+        self.store = ""
         self.change = ""
         self.change_at = 0.0
         self.rows: dict[str, tuple[float, int]] = {}
@@ -86,24 +99,50 @@ class LeaseTable:
 
     def carry_out(self, call: LeaseCall, now: float) -> LeaseReply:
         """See ``VersionAuthority.exchange``; ``now`` never goes back."""
+        seats = [self._claim(self._of(claim.kb, now), claim, call, now) for claim in call.claims]
         for pending in call.begun:
-            self._begin(self._of(pending.kb, now), pending, now)
+            kb = self._of(pending.kb, now)
+            if kb.writer == call.holder:
+                self._begin(kb, pending, now)
         for pending in call.done:
             kb = self._of(pending.kb, now)
-            kb.version = max(kb.version, pending.version)
-            if kb.change == pending.change:
-                kb.change = ""
+            if kb.writer == call.holder:
+                self._raise(kb, pending)
+                if kb.change == pending.change:
+                    kb.change = ""
         grants = [
             self._grant(self._of(name, now), call, version, now) for name, version in call.confirmed
         ]
         lowest = [self._lowest(self._of(name, now), call, now) for name in call.asked]
-        return LeaseReply(tuple(grants), tuple(lowest))
+        return LeaseReply(tuple(grants), tuple(lowest), tuple(seats))
 
     def _of(self, name: str, now: float) -> _Kb:
         return self._kbs.setdefault(name, _Kb(now))
 
+    def _claim(self, kb: _Kb, claim: Claim, call: LeaseCall, now: float) -> Seat:
+        refusal = ""
+        if kb.writer != call.holder:
+            refusal = self._refusal(kb, claim, call.lease_s, now)
+        if not refusal:
+            kb.writer, kb.store = call.holder, claim.store
+            kb.writer_until = max(kb.writer_until, now + call.lease_s)
+        return Seat(refusal, kb.version, kb.mark)
+
+    def _refusal(self, kb: _Kb, claim: Claim, lease_s: float, now: float) -> str:
+        if kb.writer and now <= kb.writer_until:
+            return TAKEN
+        if not kb.mark:
+            return YOUNG if not claim.held and now - kb.known_since <= lease_s else ""
+        if kb.mark == GONE:
+            return "" if claim.store == kb.store else FOREIGN
+        return "" if (claim.version, claim.mark) == (kb.version, kb.mark) else FOREIGN
+
+    def _raise(self, kb: _Kb, pending: Pending) -> None:
+        if pending.version > kb.version or (pending.version == kb.version and pending.mark):
+            kb.version, kb.mark = pending.version, pending.mark
+
     def _begin(self, kb: _Kb, pending: Pending, now: float) -> None:
-        kb.version = max(kb.version, pending.version)
+        self._raise(kb, pending)
         kb.change, kb.change_at = pending.change, now
 
     def _grant(self, kb: _Kb, call: LeaseCall, confirmed: int, now: float) -> Grant:
@@ -119,6 +158,8 @@ class LeaseTable:
     def _lowest(self, kb: _Kb, call: LeaseCall, now: float) -> int:
         if call.leaves:
             kb.rows.pop(call.holder, None)
+            if kb.writer == call.holder:
+                kb.writer = ""
         kb.rows = {name: row for name, row in kb.rows.items() if now <= row[0]}
         if now - kb.known_since <= call.lease_s:
             return 0

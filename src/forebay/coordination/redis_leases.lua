@@ -1,8 +1,10 @@
 -- One exchange of versions and leases, in the server's time; the rules: leases.py.
--- KEYS: a hash for each kb: since, version, change, change_at, and "h:NAME" = "until confirmed".
+-- KEYS: a hash for each kb: since, version, mark, change, change_at, writer, writer_until, store,
+--       and "h:NAME" = "until confirmed".
 -- ARGV: holder, lease seconds, "1" when it leaves, seconds a hash is kept;
---       then four counts, each with its triples or pairs behind it, kbs by place from 1:
---       begun (kb, version, change), done (kb, version, change), confirmed (kb, version), asked (kb).
+--       then five counts, each with its words behind it, kbs by place from 1:
+--       claims (kb, store, version, mark, "1" when it held), begun (kb, version, change, mark),
+--       done (kb, version, change, mark), confirmed (kb, version), asked (kb).
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
 local holder, lease, leaves, kept_s = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', tonumber(ARGV[4])
@@ -18,19 +20,51 @@ local take = function()
     at = at + 1
     return word
 end
-local raise = function(key, version)
+local writes = function(key) return redis.call('HGET', key, 'writer') == holder end
+local raise = function(key, version, mark)
     local known = tonumber(redis.call('HGET', key, 'version') or -1)
-    if version > known then redis.call('HSET', key, 'version', exact(version)) end
+    if version > known or (version == known and mark ~= '') then
+        redis.call('HSET', key, 'version', exact(version), 'mark', mark)
+    end
+end
+local seats = {}
+for _ = 1, tonumber(take()) do
+    local key, store, version, mark, held = KEYS[tonumber(take())], take(), tonumber(take()), take(), take() == '1'
+    local kb = redis.call('HMGET', key, 'version', 'mark', 'writer', 'writer_until', 'store', 'since')
+    local in_force, known = tonumber(kb[1] or -1), kb[2] or ''
+    local refusal, ends = '', tonumber(kb[4] or 0)
+    if kb[3] ~= holder then
+        if kb[3] and now <= ends then
+            refusal = 'taken'
+        elseif known == '' then
+            if not held and now - tonumber(kb[6]) <= lease then refusal = 'young' end
+        elseif known == 'gone' then
+            if store ~= kb[5] then refusal = 'foreign' end
+        elseif version ~= in_force or mark ~= known then
+            refusal = 'foreign'
+        end
+    end
+    if refusal == '' then
+        ends = math.max(ends, now + lease)
+        redis.call('HSET', key, 'writer', holder, 'writer_until', exact(ends), 'store', store)
+    end
+    seats[#seats + 1] = refusal
+    seats[#seats + 1] = exact(in_force)
+    seats[#seats + 1] = known
 end
 for _ = 1, tonumber(take()) do
-    local key, version, change = KEYS[tonumber(take())], tonumber(take()), take()
-    raise(key, version)
-    redis.call('HSET', key, 'change', change, 'change_at', exact(now))
+    local key, version, change, mark = KEYS[tonumber(take())], tonumber(take()), take(), take()
+    if writes(key) then
+        raise(key, version, mark)
+        redis.call('HSET', key, 'change', change, 'change_at', exact(now))
+    end
 end
 for _ = 1, tonumber(take()) do
-    local key, version, change = KEYS[tonumber(take())], tonumber(take()), take()
-    raise(key, version)
-    if redis.call('HGET', key, 'change') == change then redis.call('HDEL', key, 'change') end
+    local key, version, change, mark = KEYS[tonumber(take())], tonumber(take()), take(), take()
+    if writes(key) then
+        raise(key, version, mark)
+        if redis.call('HGET', key, 'change') == change then redis.call('HDEL', key, 'change') end
+    end
 end
 local grants = {}
 for _ = 1, tonumber(take()) do
@@ -56,7 +90,10 @@ end
 local lowest = {}
 for _ = 1, tonumber(take()) do
     local key = KEYS[tonumber(take())]
-    if leaves then redis.call('HDEL', key, row) end
+    if leaves then
+        redis.call('HDEL', key, row)
+        if writes(key) then redis.call('HDEL', key, 'writer') end
+    end
     local found = 9007199254740991
     local since = now
     local fields = redis.call('HGETALL', key)
@@ -76,4 +113,4 @@ for _ = 1, tonumber(take()) do
     if now - since <= lease then found = 0 end
     lowest[#lowest + 1] = exact(found)
 end
-return { grants, lowest }
+return { grants, lowest, seats }

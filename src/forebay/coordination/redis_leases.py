@@ -18,7 +18,7 @@ from redis.exceptions import NoScriptError, RedisError
 
 from forebay.coordination.settings import CoordinationSettings
 from forebay.kernel.errors import ConfigError, Unavailable
-from forebay.kernel.leases import Grant, LeaseCall, LeaseReply
+from forebay.kernel.leases import Grant, LeaseCall, LeaseReply, Seat
 
 _CONNECT_S = 1.0
 _CONNECTIONS = 8
@@ -77,15 +77,22 @@ class RedisVersions:
             return places.setdefault(kb, len(places) + 1)
 
         words: list[str | int | float] = [call.holder, call.lease_s, int(call.leaves), _KEPT_S]
+        words.append(len(call.claims))
+        for claim in call.claims:
+            words += (place(claim.kb), claim.store, claim.version, claim.mark, int(claim.held))
         for pending in (call.begun, call.done):
             words.append(len(pending))
             for one in pending:
-                words += (place(one.kb), one.version, one.change)
+                words += (place(one.kb), one.version, one.change, one.mark)
         words.append(len(call.confirmed))
         for kb, version in call.confirmed:
             words += (place(kb), version)
         words += (len(call.asked), *map(place, call.asked))
-        return [f"{self._tag}:{kb}" for kb in places], words
+        return [self.key(kb) for kb in places], words
+
+    def key(self, kb: str) -> str:
+        """Where all that is known of ``kb`` is kept."""
+        return f"{self._tag}:{kb}"
 
     async def close(self) -> None:
         """Close every connection."""
@@ -93,7 +100,9 @@ class RedisVersions:
 
 
 def _reply(found: Any) -> LeaseReply:
-    granted, lowest = found
+    granted, lowest, seats = found
     triples = zip(granted[::3], granted[1::3], granted[2::3], strict=True)
     grants = tuple(Grant(float(s), int(float(version)), change) for s, version, change in triples)
-    return LeaseReply(grants, tuple(int(float(each)) for each in lowest))
+    triples = zip(seats[::3], seats[1::3], seats[2::3], strict=True)
+    seated = tuple(Seat(refusal, int(float(version)), mark) for refusal, version, mark in triples)
+    return LeaseReply(grants, tuple(int(float(each)) for each in lowest), seated)

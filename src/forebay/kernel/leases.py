@@ -2,7 +2,8 @@
 
 A process may use what is shared for a version only under a lease. A change is acknowledged when
 nobody holds a lease of an older version any more. The authority's own time decides; lengths of
-time travel, points in time do not.
+time travel, points in time do not. One process at a time is the writer of a kb, and a store takes
+over only if its history holds what the authority knows to be in force.
 """
 
 from __future__ import annotations
@@ -17,26 +18,67 @@ CLOCK_RATE = 0.001
 EVERYBODY = (1 << 53) - 1
 """What all have confirmed where nobody holds a lease; a number that scripts hold exactly."""
 
+TAKEN = "taken"
+"""Another writer is registered and has not run out."""
+
+YOUNG = "young"
+"""The authority began to know of the kb less than a lease ago: it may have forgotten a writer."""
+
+FOREIGN = "foreign"
+"""The claim does not name the version in force by its mark."""
+
+GONE = "gone"
+"""The mark of a version in which the kb was dropped: only the store that did so goes on."""
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """``holder`` wants to be, or stay, the writer of ``kb`` with the store of that identity.
+
+    ``mark`` is what its history has at ``version``, the version it last heard to be in force; an
+    authority that remembers its writer asks a newcomer only. ``held``: it was the writer when it
+    last heard.
+    """
+
+    kb: str
+    store: str
+    version: int = -1
+    mark: str = ""
+    held: bool = False
+
+
+class Seat(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What became of a claim: "" is granted, for one lease; the version in force and its mark."""
+
+    refusal: str
+    version: int = -1
+    mark: str = ""
+
 
 class Pending(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A change of ``kb`` is about to be committed to ``version``; ``change`` is its own name."""
+    """A change of ``kb`` is about to be committed to ``version``; ``change`` is its own name.
+
+    ``mark`` tells the version from others of its number; "" adds nothing to what is known.
+    """
 
     kb: str
     version: int
     change: str
+    mark: str = ""
 
 
 class LeaseCall(msgspec.Struct, frozen=True, array_like=True):
     """One exchange, carried out in the order of the fields.
 
-    ``begun``: changes that will be committed. ``done``: changes that were, or were not, with the
-    version that is in force now. ``confirmed``: by kb the version that ``holder`` answers from at
+    ``claims``: to be the writer. ``begun``: changes that will be committed. ``done``: changes that
+    were, or were not, with the version that is in force now; both count from the writer alone.
+    ``confirmed``: by kb the version that ``holder`` answers from at
     least; it asks for a lease of each. ``leaves``: ``holder`` gives up all it has in ``asked``.
     ``asked``: kbs whose lowest confirmed version is wanted.
     """
 
     holder: str
     lease_s: float
+    claims: tuple[Claim, ...] = ()
     begun: tuple[Pending, ...] = ()
     done: tuple[Pending, ...] = ()
     confirmed: tuple[tuple[str, int], ...] = ()
@@ -57,10 +99,14 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class LeaseReply(msgspec.Struct, frozen=True, array_like=True):
-    """``grants`` by ``confirmed``, ``lowest`` by ``asked``: no lease of a lower version lives."""
+    """``grants`` by ``confirmed``, ``lowest`` by ``asked``: no lease of a lower version lives.
+
+    ``seats`` by ``claims``.
+    """
 
     grants: tuple[Grant, ...] = ()
     lowest: tuple[int, ...] = ()
+    seats: tuple[Seat, ...] = ()
 
 
 class VersionAuthority(Protocol):

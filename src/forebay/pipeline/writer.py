@@ -54,7 +54,10 @@ class Change(Protocol):
     """A change that was committed and is to be acknowledged."""
 
     async def settled(self) -> None:
-        """Return when no process, on any machine, answers from an older version; bounded."""
+        """Return when no process, on any machine, answers from an older version; bounded.
+
+        ``Unavailable``: another became the writer, and what was committed here is not in force.
+        """
         ...
 
 
@@ -224,8 +227,12 @@ class CommitQueue:
         task.add_done_callback(lambda _: self._settled(batch))  # also of one that never began
 
     async def _settle(self, change: Change, batch: list[_Change], receipt: CommitReceipt) -> None:
-        await change.settled()
-        self._acknowledge(batch, receipt)
+        try:
+            await change.settled()
+        except Unavailable as error:
+            _fail(batch, error)
+        else:
+            self._acknowledge(batch, receipt)
 
     def _settled(self, batch: list[_Change]) -> None:
         self._settling.release()

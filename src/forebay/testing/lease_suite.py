@@ -8,12 +8,20 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from forebay.kernel.leases import (
     EVERYBODY,
+    FOREIGN,
+    GONE,
+    TAKEN,
+    YOUNG,
+    Claim,
     Grant,
     LeaseCall,
     LeaseReply,
     Pending,
+    Seat,
     VersionAuthority,
 )
 
@@ -26,14 +34,19 @@ def new_name() -> str:
     return f"资料/{secrets.token_hex(6)} {{x}}:*\n"
 
 
+def as_writer(*kbs: str) -> tuple[Claim, ...]:
+    """Claims of who was their writer."""
+    return tuple(Claim(kb, "store", held=True) for kb in kbs)
+
+
 class LeaseConformance:
     """Give it the fixtures ``authority`` and ``passes``; every test takes a kb of its own."""
 
     async def known(self, authority: VersionAuthority, passes: Passes, version: int = 5) -> str:
         """A kb at ``version`` that the authority has known for longer than a lease."""
         kb = new_name()
-        done = (Pending(kb, version, "first"),)
-        await authority.exchange(LeaseCall("writer", LEASE_S, done=done))
+        done = (Pending(kb, version, "first", f"mark {version}"),)
+        await authority.exchange(LeaseCall("w", LEASE_S, as_writer(kb), done=done))
         await passes(LEASE_S + 0.01)
         return kb
 
@@ -121,7 +134,8 @@ class LeaseConformance:
         kb = new_name()
         assert await self.asks(authority, kb, "a", 5) == Grant(0.0, -1)
         assert await self.lowest(authority, kb) == 0
-        await authority.exchange(LeaseCall("w", LEASE_S, begun=(Pending(kb, 5, "c"),)))
+        begun = (Pending(kb, 5, "c"),)
+        await authority.exchange(LeaseCall("w", LEASE_S, as_writer(kb), begun=begun))
         await self.asks(authority, kb, "a", 5)
         assert await self.lowest(authority, kb) == 0
         await passes(LEASE_S + 0.01)
@@ -141,8 +155,9 @@ class LeaseConformance:
     ) -> None:
         first, second = await self.known(authority, passes), await self.known(authority, passes)
         call = LeaseCall(
-            "a",
+            "w",
             LEASE_S,
+            claims=as_writer(second, first),
             begun=(Pending(first, 5, "c"),),
             done=(Pending(first, 6, "c"), Pending(second, 9, "d")),
             confirmed=((second, 9), (first, 5)),
@@ -152,4 +167,70 @@ class LeaseConformance:
         assert [grant.version for grant in reply.grants] == [9, 6]
         assert [grant.lasts_s > 0 for grant in reply.grants] == [True, False]
         assert reply.lowest == (EVERYBODY, 9)
+        assert reply.seats == (Seat("", 5, "mark 5"),) * 2
         assert await authority.exchange(LeaseCall("a", LEASE_S)) == LeaseReply()
+
+    # The one writer
+
+    async def claim(self, authority: VersionAuthority, kb: str, holder: str, *what: object) -> Seat:
+        """What becomes of a claim of ``holder``; ``what``: version, its mark, whether it held."""
+        claim = msgspec.convert((kb, f"store {holder}", *what), Claim)
+        return (await authority.exchange(LeaseCall(holder, LEASE_S, (claim,)))).seats[0]
+
+    async def test_a_kb_has_one_writer_at_a_time(
+        self, authority: VersionAuthority, passes: Passes
+    ) -> None:
+        kb = await self.known(authority, passes)
+        assert await self.claim(authority, kb, "a", 5, "mark 5") == Seat("", 5, "mark 5")
+        await passes(LEASE_S * 0.6)
+        assert (await self.claim(authority, kb, "a")).refusal == "", "who holds it names nothing"
+        await passes(LEASE_S * 0.6)
+        assert await self.claim(authority, kb, "b", 5, "mark 5") == Seat(TAKEN, 5, "mark 5")
+        await passes(LEASE_S * 0.6)
+        assert await self.claim(authority, kb, "b", 5, "mark 5") == Seat("", 5, "mark 5")
+        assert (await self.claim(authority, kb, "a", 5, "mark 5", True)).refusal == TAKEN
+        await authority.exchange(LeaseCall("b", LEASE_S, asked=(kb,), leaves=True))
+        assert (await self.claim(authority, kb, "a", 5, "mark 5")).refusal == ""
+
+    async def test_only_a_history_with_the_version_in_force_takes_over(
+        self, authority: VersionAuthority, passes: Passes
+    ) -> None:
+        kb = await self.known(authority, passes)
+        for what in ((-1, ""), (4, "mark 4"), (5, "other"), (5, ""), (6, "mark 5")):
+            for held in (False, True):
+                seat = await self.claim(authority, kb, "b", *what, held)
+                assert seat == Seat(FOREIGN, 5, "mark 5")
+        assert (await self.claim(authority, kb, "b", 5, "mark 5")).refusal == ""
+
+    async def test_changes_count_from_the_writer_alone(
+        self, authority: VersionAuthority, passes: Passes
+    ) -> None:
+        kb = await self.known(authority, passes)
+        for holder in ("w", "b"):
+            begun, done = (Pending(kb, 7, "c", "x"),), (Pending(kb, 8, "d", "x"),)
+            claims = (Claim(kb, "store", 5, "other"),)
+            call = LeaseCall(holder, LEASE_S, claims, begun, done, confirmed=((kb, 8),))
+            version = (await authority.exchange(call)).grants[0].version
+            assert version == (8 if holder == "w" else 5), "nobody took the place of who ran out"
+            kb = await self.known(authority, passes)
+
+    async def test_after_a_drop_the_same_store_goes_on(
+        self, authority: VersionAuthority, passes: Passes
+    ) -> None:
+        kb = await self.known(authority, passes)
+        done = (Pending(kb, 6, "c", GONE),)
+        await authority.exchange(LeaseCall("w", LEASE_S, done=done, asked=(kb,), leaves=True))
+        assert (await self.claim(authority, kb, "b", 6, GONE)).refusal == FOREIGN
+        call = LeaseCall("again", LEASE_S, (Claim(kb, "store"),))
+        assert (await authority.exchange(call)).seats[0] == Seat("", 6, GONE)
+
+    async def test_an_authority_without_memory_lets_the_former_writer_go_first(
+        self, authority: VersionAuthority, passes: Passes
+    ) -> None:
+        first, second = new_name(), new_name()
+        for kb in (first, second):
+            assert await self.claim(authority, kb, "b") == Seat(YOUNG)
+        assert (await self.claim(authority, first, "a", -1, "", True)).refusal == ""
+        assert (await self.claim(authority, first, "b")).refusal == TAKEN
+        await passes(LEASE_S + 0.01)
+        assert (await self.claim(authority, second, "b")).refusal == ""

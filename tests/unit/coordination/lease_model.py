@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Protocol, Self, TypeVar
 
 from forebay.coordination.leases import Acknowledging, HeldLeases, LeaseTable
-from forebay.kernel.leases import LeaseCall, LeaseReply, Pending
+from forebay.kernel.leases import Claim, LeaseCall, LeaseReply, Pending
 
 KB = "kb"
+WRITES = (Claim(KB, "store", held=True),)
 LEASE_S = 2.0
 
 
@@ -70,7 +72,8 @@ class World:
         self.acknowledged = 1
         self.table = self.table_type()
         # The kb has been known for long, at its version.
-        self.table.carry_out(LeaseCall("writer", LEASE_S, done=(Pending(KB, 1, "0"),)), -10.0)
+        known = LeaseCall("writer", LEASE_S, WRITES, done=(Pending(KB, 1, "0"),))
+        self.table.carry_out(known, -10.0)
         self.readers = [Reader() for _ in range(bounds.readers)]
         self.writer = Writer()
         self.sent: list[Sent] = []
@@ -124,7 +127,7 @@ class World:
 
     # How it happens
 
-    def after(self, step: str) -> World:
+    def after(self, step: str) -> Self:
         world = self._copy()
         name, _, number = step.partition(" ")
         getattr(world, f"_{name}")(*([int(number)] if number else []))
@@ -198,7 +201,7 @@ class World:
         writer = self.writer
         writer.step, writer.change = "begun", str(self.left.commits)
         begun = (Pending(KB, self.record, writer.change),)
-        self._send("w", LeaseCall("w", LEASE_S, begun=begun))
+        self._send("w", LeaseCall("w", LEASE_S, WRITES, begun=begun))
 
     def _commit(self) -> None:
         self.record += 1
@@ -206,7 +209,7 @@ class World:
 
     def _publish(self) -> None:
         done = (Pending(KB, self.record, self.writer.change),)
-        self._send("w", LeaseCall("w", LEASE_S, done=done, asked=(KB,)))
+        self._send("w", LeaseCall("w", LEASE_S, WRITES, done=done, asked=(KB,)))
 
     def _acknowledge(self) -> None:
         self.acknowledged = self.record
@@ -226,7 +229,7 @@ class World:
 
     # Copies and their identity
 
-    def _copy(self) -> World:
+    def _copy(self) -> Self:
         world = object.__new__(type(self))
         world.__dict__.update(self.__dict__)
         world.table = _copy_table(self.table)
@@ -283,10 +286,25 @@ def _table_key(table: LeaseTable, now: int) -> object:
     return _past(now - kb.known_since), kb.version, kb.change, change_at, rows
 
 
-def search(start: World, most: int = 10_000_000) -> tuple[int, list[str] | None]:
+class System(Protocol):
+    """What a search goes through."""
+
+    def steps(self) -> Iterator[str]: ...
+
+    def after(self, step: str) -> Self: ...
+
+    def wrong(self) -> str | None: ...
+
+    def key(self) -> object: ...
+
+
+S = TypeVar("S", bound=System)
+
+
+def search(start: S, most: int = 10_000_000) -> tuple[int, list[str] | None]:
     """Every state that can be reached: how many, and the steps to a wrong one, if any."""
     seen = {start.key()}
-    stack: list[tuple[World, tuple[str, ...]]] = [(start, ())]
+    stack: list[tuple[S, tuple[str, ...]]] = [(start, ())]
     while stack:
         world, path = stack.pop()
         for step in world.steps():

@@ -13,8 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.coordination.leases import Acknowledging, HeldLeases, LeaseTable
-from forebay.kernel.leases import CLOCK_RATE, Grant, LeaseCall, Pending
-from tests.unit.coordination.lease_model import KB, LEASE_S, Bounds, Reader, Sent, World, search
+from forebay.kernel.leases import CLOCK_RATE, FOREIGN, Grant, LeaseCall, Pending
+from tests.unit.coordination.lease_model import (
+    KB,
+    LEASE_S,
+    WRITES,
+    Bounds,
+    Reader,
+    Sent,
+    World,
+    search,
+)
+from tests.unit.coordination.writer_model import Writers
 
 
 @pytest.mark.parametrize("bounds", [Bounds(commits=1), Bounds(commits=1, deaths=1)], ids=str)
@@ -63,7 +73,7 @@ class NoCap(LeaseTable):
     """Leases are not cut short while a change is pending."""
 
     def _begin(self, kb, pending, now):  # type: ignore[no-untyped-def]
-        kb.version = max(kb.version, pending.version)
+        self._raise(kb, pending)
 
 
 class NoDoubt(LeaseTable):
@@ -186,10 +196,44 @@ def test_a_lease_covers_what_was_confirmed_and_later_versions() -> None:
 
 def test_two_changes_under_way_wait_for_their_own_versions() -> None:
     table = LeaseTable()
-    table.carry_out(LeaseCall("w", 1.0, done=(Pending(KB, 5, "a"),)), 0.0)
+    table.carry_out(LeaseCall("w", 1.0, WRITES, done=(Pending(KB, 5, "a"),)), 0.0)
     table.carry_out(LeaseCall("r", 1.0, confirmed=((KB, 6),)), 9.0)
     asked = LeaseCall("w", 1.0, done=(Pending(KB, 6, "a"),), asked=(KB,))
     lowest = table.carry_out(asked, 9.1).lowest[0]
     first, second = Acknowledging(9.0, 1.0), Acknowledging(9.05, 1.0)
     assert first.may(6, lowest, 9.1) and not second.may(7, lowest, 9.1)
     assert not second.may(7, None, 10.0) and second.may(7, None, 10.1)
+
+
+# The one writer
+
+
+@pytest.mark.parametrize("second", [("m1",), (), ("other",), ("m1", "own")], ids=str)
+def test_whatever_two_folders_do_what_counts_is_one_history(second: tuple[str, ...]) -> None:
+    states, wrong = search(Writers(second))
+    assert wrong is None, wrong
+    assert states > 1000
+
+
+class Anybody(LeaseTable):
+    """Nobody is asked for the version in force."""
+
+    def _refusal(self, kb, claim, lease_s, now):  # type: ignore[no-untyped-def]
+        refusal = super()._refusal(kb, claim, lease_s, now)
+        return "" if refusal == FOREIGN else refusal
+
+
+class Unfenced(LeaseTable):
+    """Who lost its place is still heard."""
+
+    def carry_out(self, call, now):  # type: ignore[no-untyped-def]
+        reply = super().carry_out(call, now)
+        for pending in call.done:
+            self._raise(self._of(pending.kb, now), pending)
+        return reply
+
+
+@pytest.mark.parametrize("table", [Anybody, Unfenced])
+def test_without_a_rule_of_writers_two_histories_count(table: type[LeaseTable]) -> None:
+    _, wrong = search(type("Wrong", (Writers,), {"table_type": table})(("m1",)), most=100_000)
+    assert wrong is not None

@@ -161,6 +161,8 @@ class Machines:
 
     async def settled(self) -> None:
         await self.know.wait()
+        if self.away:
+            raise Unavailable("another became the writer.")
 
     @asynccontextmanager
     async def changing(self, kb: str) -> AsyncIterator[Machines | None]:
@@ -203,6 +205,20 @@ async def test_without_the_others_nothing_is_committed() -> None:
         for name in "abc":
             group.create_task(refused(queue, name))
     assert record.batches == []
+
+
+async def test_what_is_not_in_force_is_refused_and_the_queue_goes_on() -> None:
+    record, machines = Record(), Machines()
+    async with among(record, machines) as queue, asyncio.TaskGroup() as group:
+        lost = group.create_task(refused(queue, "a"))
+        await asyncio.sleep(0)
+        assert (await queue.put("own", draft("o"), soon())).outcomes == (("o", "indexed"),)
+        machines.away = True
+        machines.know.set()
+        await lost
+        machines.away = False
+        assert (await queue.put("own", draft("p"), soon())).outcomes == (("p", "indexed"),)
+    assert len(record.batches) == 3
 
 
 async def refused(queue: CommitQueue, name: str) -> None:
