@@ -50,6 +50,8 @@ class Case(NamedTuple):
     rate: float
     requests: int
     streams: int = 0
+    kept: bool = False
+    """Whether what was found before may be used; else every request asks for no cache."""
 
 
 QUICK = ("--speed", "1", "--output", "cap")
@@ -61,6 +63,11 @@ CASES = (
     Case("relayed, 8 chunks", QUICK, "none", True, 8, 100, 1000),
     Case("relayed, whole", QUICK, "none", False, 8, 100, 1000),
     Case("throughput, 192 chunks", STEADY, "none", True, 192, 0, 1024, 256),
+    Case("extractive, streamed, found before", None, "none", True, 0, 100, 1500, kept=True),
+    Case("extractive, whole, found before", None, "none", False, 0, 100, 1500, kept=True),
+    Case("with vectors, streamed, found before", None, "e5", True, 0, 50, 1000, kept=True),
+    Case("relayed, 8 chunks, found before", QUICK, "none", True, 8, 100, 1000, kept=True),
+    Case("relayed, whole, found before", QUICK, "none", False, 8, 100, 1000, kept=True),
 )
 
 
@@ -186,9 +193,10 @@ def requests_of(case: Case) -> list[bytes]:
         if case.tokens:
             body["max_tokens"] = case.tokens
         data = json.dumps(body, ensure_ascii=False).encode()
+        cache = "" if case.kept else "x-forebay-no-cache: 1\r\n"
         head = (
             "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
-            "x-forebay-no-cache: 1\r\ncontent-type: application/json\r\n"
+            f"{cache}content-type: application/json\r\n"
             f"content-length: {len(data)}\r\n\r\n"
         )
         found.append(head.encode() + data)
