@@ -84,9 +84,18 @@ class Marks:
 class Scheme:
     """What keys are made of in this process beside requests."""
 
-    def __init__(self, settings: Settings, identity: str, fingerprint: str, template: str) -> None:
-        self._setup = Setup(identity, fingerprint, settings_digest(settings.retrieval), "")
-        # Another release may write another prompt or quote by other means.
+    def __init__(
+        self,
+        settings: Settings,
+        identity: str,
+        fingerprint: str,
+        template: str,
+        rules: Callable[[], AnswerRules],
+    ) -> None:
+        self._rules = rules
+        # Another release may score hits, write prompts and quote by other means.
+        searched_by = f"{settings_digest(settings.retrieval)} {__version__}"
+        self._setup = Setup(identity, fingerprint, searched_by, "")
         made_by = (settings.generation, settings.context)
         self._prompt = PromptSetup(template, settings_digest(*made_by), __version__)
         # Then a class has engines, and so a model, of its own (F0.8).
@@ -99,7 +108,11 @@ class Scheme:
     def answer(self, principal: Principal, request: AnswerRequest, rule: AnswerRule) -> bytes:
         """The key of an answer under a rule."""
         search = SearchRequest(request.kb, "", request.top_k, request.filter)
-        more: dict[str, object] = {"extras": request.extras, "rule": settings_digest(rule)}
+        more: dict[str, object] = {
+            "extras": request.extras,
+            "rule": settings_digest(rule),
+            "max_unsupported": self._rules().max_unsupported,
+        }
         if self._by_class:
             more["priority"] = principal.priority
         key = answer_key(
@@ -307,7 +320,13 @@ class TierOpener:
     def _scheme(self, template: str) -> Scheme:
         embedder = self._reading.embedder
         fingerprint = "" if embedder is None else embedder.spec.fingerprint
-        return Scheme(self._reading.settings, self._identity, fingerprint, template)
+        return Scheme(
+            self._reading.settings,
+            self._identity,
+            fingerprint,
+            template,
+            lambda: self.tiers.rules,
+        )
 
     def _memory(self, name: str, max_bytes: int) -> MemoryTier[bytes]:
         memory: MemoryTier[bytes] = MemoryTier(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Literal
@@ -20,8 +21,11 @@ from forebay.kernel.stages import Embedder, EmbedderSpec
 
 TEXT_MAX_CHARACTERS = 4096
 """Nobody asks a longer question twice, and to spell it canonically takes its time."""
-MAKE_S = 60.0
+MAKE_S = 10.0
 """Nobody waits longer for an embedder; who asks has a time-out of their own."""
+LINGER = 4
+"""So many vectors that come too late for who asked are made all the same, for who asks next: an
+embedder slower than the time-out would otherwise never be of use."""
 
 
 class CachedEmbedder:
@@ -41,7 +45,7 @@ class CachedEmbedder:
         self._clock = clock
         self._shared = shared
         self._codec = VectorCodec(inner.spec.dimensions)
-        self._flights: Flights[bytes, tuple[Vectors, bool]] = Flights()
+        self._flights: Flights[bytes, tuple[Vectors, bool]] = Flights(linger=LINGER)
 
     @property
     def spec(self) -> EmbedderSpec:
@@ -89,7 +93,8 @@ class CachedEmbedder:
         if value is not None and found is not None:
             self._memory.put(key, value, self._settings.life_s)
             return found, True
-        found = await self._inner.embed([text], kind="query")
+        async with asyncio.timeout(MAKE_S):
+            found = await self._inner.embed([text], kind="query")
         value = self._codec.encode(key, found)
         self._memory.put(key, value, self._settings.life_s)
         if self._shared is not None:

@@ -27,21 +27,25 @@ CLOSE_S = 5.0
 class _Flight(Generic[V]):
     """Work under way and how many wait for it."""
 
-    __slots__ = ("task", "waiting")
+    __slots__ = ("lingers", "task", "waiting")
 
     def __init__(self, task: asyncio.Task[V]) -> None:
         self.task = task
         self.waiting = 0
+        self.lingers = False
 
 
 class Flights(Generic[K, V]):
     """The calls under way of one kind; confined to one event loop.
 
-    Beyond ``most`` of them a call is made for its caller alone.
+    Beyond ``most`` of them a call is made for its caller alone. Up to ``linger`` that nobody waits
+    for any more go on, because their value will be asked for again; what they do must be bounded.
     """
 
-    def __init__(self, most: int = MOST_FLIGHTS) -> None:
+    def __init__(self, most: int = MOST_FLIGHTS, linger: int = 0) -> None:
         self._most = most
+        self._linger = linger
+        self._lingering = 0
         self._flights: dict[K, _Flight[V]] = {}
         self._tasks: set[asyncio.Task[V]] = set()
         self._closed = False
@@ -111,12 +115,26 @@ class Flights(Generic[K, V]):
         finally:
             flight.waiting -= 1
             abandoned = not flight.waiting and not flight.task.done()
-            if abandoned:
+            if abandoned and not self._lingers(flight):
                 # Who comes now must not join what is about to end.
                 self._landed(key, flight)
                 flight.task.cancel()
         if not flight.task.done():
             raise _too_late()
+
+    def _lingers(self, flight: _Flight[V]) -> bool:
+        """Whether work that nobody waits for any more goes on."""
+        if flight.lingers:
+            return True
+        if self._lingering >= self._linger:
+            return False
+        flight.lingers = True
+        self._lingering += 1
+        flight.task.add_done_callback(self._lingered)
+        return True
+
+    def _lingered(self, _task: asyncio.Task[V]) -> None:
+        self._lingering -= 1
 
     def _landed(self, key: K, flight: _Flight[V]) -> None:
         if self._flights.get(key) is flight:

@@ -44,7 +44,7 @@ class AnswerRules:
     """The rules in force, prepared for asking; ``match`` costs a microsecond."""
 
     def __init__(self, settings: AnswerTierSettings) -> None:
-        self._max_unsupported = settings.max_unsupported
+        self.max_unsupported = settings.max_unsupported
         self._tests = [(_test_of(rule), rule) for rule in settings.rules]
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class AnswerRules:
             return "degraded"
         if made.refused:
             return "refused"
-        if not made.cited or made.invalid_citations or made.unsupported > self._max_unsupported:
+        if not made.cited or made.invalid_citations or made.unsupported > self.max_unsupported:
             return "unsupported"
         if rule.tags and not all(set(tags) & set(rule.tags) for tags in made.tags):
             return "other_tags"

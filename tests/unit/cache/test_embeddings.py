@@ -155,3 +155,18 @@ async def test_a_text_without_end_is_not_remembered() -> None:
     for _ in range(2):
         assert (await embedder.embed(["x" * 100_000], kind="query")).cached is None
     assert len(inner.calls) == 2
+
+
+async def test_a_vector_that_comes_too_late_is_there_for_who_asks_next() -> None:
+    """An embedder slower than the searches' time-out: each of them gives up, the vector is made."""
+    inner = Counting()
+    inner.go.clear()
+    embedder = cached(inner)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await vector(embedder)
+    inner.go.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (await vector(embedder))[1] is True
+    assert len(inner.calls) == 1

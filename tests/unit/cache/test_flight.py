@@ -237,3 +237,31 @@ async def test_the_end_waits_for_work_that_everybody_left_and_nothing_begins_aft
         await flights.run("k", soon(), make)
     gc.collect()
     assert told == []
+
+
+async def test_a_few_that_nobody_waits_for_may_go_on() -> None:
+    flights: Flights[str, str] = Flights(linger=1)
+    kept, cut = Work(), Work()
+    for key, work in (("kept", kept), ("cut", cut)):
+        call = asyncio.create_task(flights.run(key, soon(), work))
+        await settle()
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+    await settle()
+    assert (kept.cancelled, cut.cancelled) == (0, 1)
+    # Who comes meanwhile joins it.
+    joined = asyncio.create_task(flights.run("kept", soon(), kept))
+    await settle()
+    kept.go.set()
+    assert await joined == ("made 1", False)
+    assert len(flights) == 0
+    # And there is room for another.
+    again = Work()
+    call = asyncio.create_task(flights.run("again", soon(), again))
+    await settle()
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    await settle()
+    assert again.cancelled == 0
+    await flights.close()
+    assert again.cancelled == 1
