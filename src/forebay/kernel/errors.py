@@ -89,8 +89,9 @@ class KeyRetired(Gone):
         kb: str = "",
         document_id: str | None = None,
         successor: str | None = None,
+        code: str | None = None,
     ) -> None:
-        super().__init__(message, param="key")
+        super().__init__(message, param="key", code=code)
         self.kb = kb
         self.document_id = document_id
         self.successor = successor

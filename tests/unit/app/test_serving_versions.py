@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from timeit import timeit
@@ -222,4 +223,5 @@ async def test_a_table_ahead_of_the_record_is_not_believed(staged: Staged) -> No
 async def test_looking_takes_a_fraction_of_a_microsecond(staged: Staged) -> None:
     rounds = 20_000
     took = min(timeit(lambda: staged.versions.current("kb"), number=rounds) for _ in range(5))
-    assert took / rounds < 2e-6
+    # A coverage run counts every line, and that is not what a query pays.
+    assert took / rounds < (8e-6 if sys.gettrace() is not None else 2e-6)

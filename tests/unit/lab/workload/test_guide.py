@@ -6,7 +6,7 @@ import itertools
 import logging
 import re
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import msgspec
 import numpy as np
@@ -85,6 +85,7 @@ def test_the_log_that_the_server_writes_is_replayed(
     class Context:
         principal = Principal(tenant="acme")
         degradations = ()
+        labels: ClassVar[dict[str, str]] = {}
 
     report = RequestReport(
         request_id="r", method="POST", route="chat", status=200, outcome="ok", ended_at=0.0,
