@@ -50,6 +50,20 @@ def several(folder: Path, config: str = PATIENT) -> Iterator[tuple[Served, list[
         yield server, lines
 
 
+def change_until_acknowledged(server: Served, name: str, word: str) -> None:
+    """Put a word, or delete where there is none; who is told to try again shortly does so."""
+
+    def acknowledged() -> bool:
+        if word:
+            reply = server.ask.put("kb", name, f"# {word}\n\n{word}\n")
+        else:
+            reply = server.ask.delete("kb", name)
+        assert reply.status in (200, 503), reply.body
+        return reply.status == 200
+
+    until(acknowledged)
+
+
 def change_and_look(server: Served, lines: list[Line], rounds: int) -> list[float]:
     """Put and delete, and look everywhere at once after each acknowledgement."""
     took = []
@@ -58,11 +72,7 @@ def change_and_look(server: Served, lines: list[Line], rounds: int) -> list[floa
             name, word = f"d{number}.md", f"word{number}"
             for expected in ({name}, set[str]()):
                 began = time.monotonic()
-                if expected:
-                    reply = server.ask.put("kb", name, f"# {word}\n\n{word}\n")
-                else:
-                    reply = server.ask.delete("kb", name)
-                assert reply.status == 200, reply.body
+                change_until_acknowledged(server, name, word if expected else "")
                 took.append(time.monotonic() - began)
                 found = list(pool.map(lambda line, word=word: line.found(word), lines))
                 assert found == [expected] * len(lines), (number, expected)
