@@ -12,15 +12,13 @@ from importlib.resources import files
 from typing import Any
 
 from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError
 
+from forebay.coordination.redis_client import CONNECT_S, address_checked, client_options
 from forebay.coordination.settings import CoordinationSettings
-from forebay.kernel.errors import ConfigError, Unavailable
+from forebay.kernel.errors import Unavailable
 from forebay.kernel.leases import Grant, LeaseCall, LeaseReply, Seat
 
-_CONNECT_S = 1.0
 _CONNECTIONS = 8
 _KEPT_S = 7 * 24 * 3600
 _SCRIPT = files("forebay.coordination").joinpath("redis_leases.lua").read_text(encoding="utf-8")
@@ -36,24 +34,14 @@ class RedisVersions:
     """
 
     def __init__(self, settings: CoordinationSettings) -> None:
-        try:
+        with address_checked():
             pool = BlockingConnectionPool.from_url(
                 settings.redis_url,
                 max_connections=_CONNECTIONS,
-                timeout=_CONNECT_S,
-                socket_connect_timeout=_CONNECT_S,
-                # Its own goes through asyncio.wait_for, which loses a cancellation that comes with
-                # the result (before Python 3.12).
-                socket_timeout=None,
-                retry=Retry(NoBackoff(), 0),
+                timeout=CONNECT_S,
+                **client_options(),
                 decode_responses=True,
             )
-        except ValueError as error:
-            raise ConfigError(
-                "coordination.redis_url must begin with redis://, rediss:// or unix://; port and "
-                "database are numbers.",
-                param="coordination.redis_url",
-            ) from error
         self._redis: Redis = Redis(connection_pool=pool)
         self._tag = f"{{{settings.redis_prefix}:versions}}"
 

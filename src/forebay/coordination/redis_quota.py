@@ -14,18 +14,16 @@ from importlib.resources import files
 from typing import Any
 
 from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError
 
 from forebay.coordination.connections import Connections
+from forebay.coordination.redis_client import address_checked, client_options
 from forebay.coordination.settings import CoordinationSettings
 from forebay.kernel.clock import Clock, SystemClock
-from forebay.kernel.errors import ConfigError, Unavailable
+from forebay.kernel.errors import Unavailable
 from forebay.kernel.quotas import LEASE_SHARE, PRESENCE_S, QuotaCall, QuotaReply
 from forebay.kernel.sizing import Sizing
 
-_CONNECT_S = 1.0
 _ACQUIRE_SHARE = 0.5
 """Of the longest wait of a request: who has no connection by then is told so, in time."""
 _SCRIPT = files("forebay.coordination").joinpath("redis_quota.lua").read_text(encoding="utf-8")
@@ -50,21 +48,11 @@ class RedisAuthority:
             Redis.from_url,
             settings.redis_url,
             max_connections=1,
-            socket_connect_timeout=_CONNECT_S,
-            # Callers bound the wait: the client's own goes through asyncio.wait_for, which loses a
-            # cancellation that comes with the result (before Python 3.12).
-            socket_timeout=None,
-            retry=Retry(NoBackoff(), 0),
+            **client_options(),
             decode_responses=True,
         )
-        try:
+        with address_checked():
             _ = make()
-        except ValueError as error:
-            raise ConfigError(
-                "coordination.redis_url must begin with redis://, rediss:// or unix://; port and "
-                "database are numbers.",
-                param="coordination.redis_url",
-            ) from error
         self.connections = Connections(
             make,
             sizing or _KeepAll(most),

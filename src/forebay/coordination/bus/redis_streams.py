@@ -7,13 +7,12 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from forebay.coordination.bus.following import encode_event, following
+from forebay.coordination.redis_client import address_checked, client_options
 from forebay.kernel.caching import ChangeEvent, Delivery
-from forebay.kernel.errors import ConfigError, Unavailable
+from forebay.kernel.errors import Unavailable
 
 LOG_EVENTS = 10_000
 READ_S = 1.0
@@ -150,22 +149,8 @@ def _number(position: str) -> tuple[int, int]:
 
 
 def _connect(url: str) -> Redis:
-    try:
-        redis: Redis = Redis.from_url(
-            url,
-            socket_connect_timeout=1.0,
-            # Every call is bounded here: the client's own bound goes through asyncio.wait_for,
-            # which loses a cancellation that comes with the result (before Python 3.12).
-            socket_timeout=None,
-            retry=Retry(NoBackoff(), 0),
-            decode_responses=False,
-        )
-    except ValueError as error:
-        raise ConfigError(
-            "coordination.redis_url must begin with redis://, rediss:// or unix://; port and "
-            "database are numbers.",
-            param="coordination.redis_url",
-        ) from error
+    with address_checked():
+        redis: Redis = Redis.from_url(url, **client_options(), decode_responses=False)
     return redis
 
 
