@@ -1,0 +1,1 @@
+"""How good retrieval and answers are: data sets, measures, judges, comparisons."""
