@@ -21,19 +21,24 @@ from forebay.kernel.documents import (
 FilterValue = str | Sequence[str]
 """A field must equal the value, or any of the values."""
 
+QueryKind = Literal["fact", "relation", "comparison", "faq", "chat", "out_of_scope"]
+"""What a question asks for (F3.1); a question out of scope is about no knowledge base."""
+
 
 class SearchRequest(msgspec.Struct, frozen=True):
     """A question for one knowledge base.
 
     ``filter`` keys: ``document_id``, ``source``, ``title``, ``language``, ``tags``,
     or any metadata key; all keys must hold. Group rights are not part of it:
-    they come from the context's principal and apply inside every leg.
+    they come from the context's principal and apply inside every leg. ``kind`` None: nobody
+    looked, or could tell.
     """
 
     kb: str
     query: str
     top_k: int = 5
     filter: Mapping[str, str | tuple[str, ...]] = {}
+    kind: QueryKind | None = None
 
 
 class SearchResult(msgspec.Struct, frozen=True):

@@ -38,7 +38,13 @@ SAMPLING = Sampling()
 MESSAGE = Message("user", "How?")
 
 OTHERS: Mapping[type, Mapping[str, object]] = {
-    SearchRequest: {"kb": "kb2", "query": "why", "top_k": 6, "filter": {"source": "b"}},
+    SearchRequest: {
+        "kb": "kb2",
+        "query": "why",
+        "top_k": 6,
+        "filter": {"source": "b"},
+        "kind": "faq",
+    },
     Sampling: {
         "temperature": 0.0,
         "top_p": 1.0,
@@ -268,4 +274,4 @@ def test_the_hash_is_pinned() -> None:
         None,
         {"n": 1},
     )
-    assert digest(key).hex() == "84d7b49cf0313e5dbe00bd6f85f42213"
+    assert digest(key).hex() == "e62e2bd88740e30c03809c8b8c06766d"
