@@ -100,6 +100,11 @@ class CenteredEmbedder:
         """Identity: centred vectors do not mix with the model's own."""
         return self._spec
 
+    @property
+    def plain(self) -> ClosableEmbedder:
+        """The embedder behind this one."""
+        return self._inner
+
     async def embed(self, texts: Sequence[str], *, kind: Kind) -> Vectors:
         """One unit vector per text."""
         vectors = await self._inner.embed(texts, kind=kind)

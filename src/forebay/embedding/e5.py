@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from forebay.embedding.e5_build import BUILDER_VERSION, E5Files, ensure_e5
+from forebay.embedding.e5_build import VECTORS_VERSION, E5Files, ensure_e5
 from forebay.embedding.encoder import OnnxEncoder, SessionSettings
 from forebay.embedding.identity import fingerprint
 from forebay.embedding.local import LocalEmbedder, LocalSettings
@@ -23,7 +23,7 @@ def e5_spec(files: E5Files, prefixes: Prefixes = E5) -> EmbedderSpec:
     identity = fingerprint(
         {
             "weights": files.source_sha256,
-            "builder": BUILDER_VERSION,
+            "builder": VECTORS_VERSION,
             "quantisation": "int8 per channel, dynamic activations",
             "pooling": "mean",
             "query": prefixes.query,

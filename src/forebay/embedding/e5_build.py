@@ -22,8 +22,10 @@ import msgspec
 from forebay.embedding.e5_weights import find_e5_weights
 from forebay.kernel.errors import ConfigError, EngineError, Unavailable
 
-BUILDER_VERSION = 2
-"""Raise it when the files a build writes change: caches are rebuilt, fingerprints differ."""
+BUILDER_VERSION = 3
+"""Raise it when the files a build writes change: caches are rebuilt."""
+VECTORS_VERSION = 2
+"""Raise it when the vectors of a build change: fingerprints differ, texts are embedded again."""
 
 MODEL_FILE = "model.onnx"
 TOKENIZER_FILE = "tokenizer.model"

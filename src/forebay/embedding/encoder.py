@@ -22,6 +22,8 @@ Pooling = Literal["cls", "mean", "last", "max"]
 _KNOWN_INPUTS = {"input_ids", "attention_mask", "token_type_ids", "position_ids"}
 _ERRORS_ONLY = 3
 _TINY = 1e-12
+_STATES_AXES = 3
+"""Rows, tokens, dimensions."""
 
 
 class SessionSettings(msgspec.Struct, frozen=True):
@@ -68,6 +70,7 @@ class OnnxEncoder:
                 f"the model {path.name} is not a text encoder (inputs {sorted(self._inputs)})"
             )
         self._output = self._pick_output()
+        self._states_output = self._pick_states()
         self._pooling: Pooling = pooling
         self._pad = pad_id
         self.dimensions = int(self.encode([[pad_id]]).shape[1])
@@ -93,6 +96,30 @@ class OnnxEncoder:
                 return wanted
         return str(names[0])
 
+    def _pick_states(self) -> str | None:
+        """The output that has one vector per token."""
+        outputs = {tensor.name: tensor.shape for tensor in self._session.get_outputs()}
+        for wanted in ("states", "last_hidden_state", "token_embeddings", self._output):
+            if len(outputs.get(wanted) or ()) == _STATES_AXES:
+                return wanted
+        return None
+
+    @property
+    def has_states(self) -> bool:
+        """Whether the model gives vectors of single tokens."""
+        return self._states_output is not None
+
+    def states(self, row: Sequence[int]) -> NDArray[np.float32]:
+        """What the last layer says of each token ``(len(row), dimensions)``, as the model has it.
+
+        ``ConfigError`` where the model gives sentence vectors only.
+        """
+        if self._states_output is None:
+            raise ConfigError("the embedding model gives no vectors of single tokens")
+        ids = np.array([row], np.int64)
+        states: NDArray[np.float32] = self._run(self._states_output, ids, np.ones_like(ids))[0]
+        return states
+
     def encode(self, rows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Unit vectors ``(len(rows), dimensions)``; rows are padded to the longest."""
         if "attention_mask" not in self._inputs:
@@ -106,15 +133,20 @@ class OnnxEncoder:
         for index, row in enumerate(rows):
             ids[index, : len(row)] = row
             mask[index, : len(row)] = 1
+        vectors = self._run(self._output, ids, mask)
+        if vectors.ndim == _STATES_AXES:
+            vectors = pool(vectors, mask, self._pooling)
+        return normalise(vectors)
+
+    def _run(
+        self, output: str, ids: NDArray[np.int64], mask: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
         try:
-            output = self._session.run([self._output], self._feed(ids, mask))[0]
+            found = self._session.run([output], self._feed(ids, mask))[0]
         except Exception as error:
             # As above: no common base class to name.
             raise EngineError("the embedding model failed on this input") from error
-        vectors = np.asarray(output, np.float32)
-        if vectors.ndim == 3:
-            vectors = pool(vectors, mask, self._pooling)
-        return normalise(vectors)
+        return np.asarray(found, np.float32)
 
     def _feed(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> dict[str, Any]:
         values = {"input_ids": ids, "attention_mask": mask}

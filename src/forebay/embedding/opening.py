@@ -16,6 +16,8 @@ from forebay.embedding.settings import EmbeddingSettings
 from forebay.embedding.workers import WorkerSettings
 from forebay.kernel.clock import Clock
 from forebay.kernel.errors import ConfigError
+from forebay.kernel.stages import Embedder
+from forebay.kernel.tokens import TokenEncoder
 
 _REMOTE_BATCH = 64
 _REMOTE_MAX_TOKENS = 512
@@ -59,6 +61,15 @@ async def open_plain_e5(settings: EmbeddingSettings, *, cache: Path, clock: Cloc
         settings=_local(settings),
         clock=clock,
     )
+
+
+def token_encoder(embedder: Embedder | None) -> TokenEncoder | None:
+    """What gives the states of single tokens behind ``embedder``; None where nothing here does.
+
+    They are the model's own: languages are not taken off.
+    """
+    inner = embedder.plain if isinstance(embedder, CenteredEmbedder) else embedder
+    return inner if isinstance(inner, LocalEmbedder) and inner.has_states else None
 
 
 def folder_settings(settings: EmbeddingSettings) -> OnnxFolderSettings:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from forebay.kernel.documents import Vectors
 from forebay.kernel.stages import EmbedderSpec
+from forebay.kernel.tokens import TokenStates
 
 _MAX_CHARACTERS = 8192
 _GRAMS = (1, 2, 3)
@@ -67,6 +68,37 @@ class HashEmbedder:
         if norm == 0:
             values[0] = norm = 1.0
         return [value / norm for value in values]
+
+
+class HashTokenEncoder:
+    """Token states without a model: each word or CJK character has the vector of its letters.
+
+    ``calls`` keeps the texts of every call.
+    """
+
+    def __init__(self, dimensions: int = 64, *, salt: str = "", max_tokens: int = 512) -> None:
+        self._embedder = HashEmbedder(dimensions, salt=salt, max_tokens=max_tokens)
+        self.calls: list[tuple[str, ...]] = []
+
+    @property
+    def spec(self) -> EmbedderSpec:
+        """Identity, size and input limit."""
+        return self._embedder.spec
+
+    async def states(
+        self, texts: Sequence[str], *, kind: Literal["query", "passage", "raw"]
+    ) -> tuple[TokenStates, ...]:
+        """Return one value per text; ``kind`` makes no difference."""
+        self.calls.append(tuple(texts))
+        found = []
+        for text in texts:
+            spaced = "".join(
+                f" {c} " if "\u3040" <= c <= "\u9fff" else c for c in text[:_MAX_CHARACTERS]
+            )
+            words = ["", *spaced.split()][: self.spec.max_tokens]
+            vectors = await self._embedder.embed(words, kind="raw")
+            found.append(TokenStates(len(words), vectors.dimensions, vectors.data))
+        return tuple(found)
 
 
 class WordCounter:

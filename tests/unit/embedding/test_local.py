@@ -33,6 +33,8 @@ class Letters:
 class Recorder:
     """An encoder that notes its inputs and can be held."""
 
+    has_states = True
+
     def __init__(self) -> None:
         self.seen: list[list[str]] = []
         self.open = threading.Event()
@@ -46,6 +48,10 @@ class Recorder:
         if any("bad" in text for text in self.seen[-1]):
             raise EngineError("bad")
         return np.array([[len(row), row[-1] if row else 0] for row in rows], np.float32)
+
+    def states(self, row: Sequence[int]) -> NDArray[np.float32]:
+        self.encode([row])
+        return np.array([[place, token] for place, token in enumerate(row)], np.float32)
 
 
 @asynccontextmanager
@@ -86,6 +92,18 @@ async def test_batches_are_of_similar_length_and_answers_in_order() -> None:
     assert recorder.seen == [["b", "e"], ["cc", "ddd"], ["aaaa"]]
     found = np.frombuffer(vectors.data, "<f4").reshape(-1, 2)
     assert found[:, 0].tolist() == [4, 1, 2, 3, 1]
+
+
+async def test_states_of_each_texts_tokens_in_order() -> None:
+    settings = LocalSettings(batch_size=2, pool=WorkerSettings(workers=2, query_workers=0))
+    async with local(settings) as (embedder, recorder):
+        assert embedder.has_states
+        found = await embedder.states(["ab", "退"], kind="query")
+        assert await embedder.states([], kind="raw") == ()
+    assert sorted(recorder.seen) == [["query: ab"], ["query: 退"]]
+    assert [(each.tokens, each.dimensions) for each in found] == [(9, 2), (8, 2)]
+    last = [np.frombuffer(each.data, "<f4").reshape(-1, 2)[-1].tolist() for each in found]
+    assert last == [[8, ord("b")], [7, ord("退")]]
 
 
 async def test_a_query_waits_for_one_run_only() -> None:

@@ -1,0 +1,1 @@
+"""Small rankers learned from a dearer one's scores, or from labels."""
