@@ -14,6 +14,7 @@ import typer
 from forebay import __version__
 from forebay.app.cli_bench import bench_app
 from forebay.app.cli_cache import cache_app
+from forebay.app.cli_eval import eval_app
 from forebay.app.cli_options import (
     ConfigFlag,
     HtmlFlag,
@@ -26,6 +27,7 @@ from forebay.app.cli_options import (
 )
 from forebay.app.cli_simulate import simulate_app
 from forebay.app.output import Output
+from forebay.app.words import setting_flags
 from forebay.kernel.errors import ConfigError, ForebayError, InvalidRequest
 
 app = typer.Typer(
@@ -42,6 +44,7 @@ app.add_typer(key_app, name="key", no_args_is_help=True)
 app.add_typer(cache_app, name="cache", no_args_is_help=True)
 app.add_typer(bench_app, name="bench", no_args_is_help=True)
 app.add_typer(simulate_app, name="simulate", no_args_is_help=True)
+app.add_typer(eval_app, name="eval", no_args_is_help=True)
 
 SetFlag = Annotated[
     list[str] | None,
@@ -66,12 +69,7 @@ def root(
 
 def _flags(pairs: list[str] | None, **known: Any) -> dict[str, Any]:
     flags = {name.replace("__", "."): value for name, value in known.items()}
-    for pair in pairs or []:
-        name, equals, value = pair.partition("=")
-        if not equals or "." not in name:
-            raise ConfigError(f"--set takes section.key=value, not {pair!r}.")
-        flags[name.strip()] = value.strip()
-    return flags
+    return flags | setting_flags(pairs)
 
 
 @app.command()

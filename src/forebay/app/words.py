@@ -44,3 +44,14 @@ def settings_of(
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{option} cannot be read: {error}.") from error
+
+
+def setting_flags(pairs: list[str] | None) -> dict[str, Any]:
+    """Settings from ``section.key=value`` words; ``ConfigError`` for one that is none."""
+    flags = {}
+    for pair in pairs or []:
+        name, equals, value = pair.partition("=")
+        if not equals or "." not in name:
+            raise ConfigError(f"--set takes section.key=value, not {pair!r}.")
+        flags[name.strip()] = value.strip()
+    return flags

@@ -227,6 +227,27 @@ def changes(rows: Rows, words: Words) -> Chart:
     )
 
 
+def measures(rows: Rows, words: Words) -> Chart:
+    """Means with their intervals, a row a measure, a colour a language.
+
+    Rows: ``measure``, ``language``, ``value``, ``low``, ``high``, ``count``.
+    """
+    base = _chart(rows).encode(
+        y=alt.Y("measure:N", title=None, sort=None, axis=alt.Axis(labelLimit=260)),
+        yOffset=alt.YOffset("language:N", sort=None),
+        color=alt.Color("language:N", title=words("language"), sort=None),
+        tooltip=_tips(words, "measure", "language", "value", "low", "high", "count"),
+    )
+    spans = base.mark_rule(strokeWidth=3).encode(
+        x=alt.X("low:Q", title=words("mean"), scale=alt.Scale(domain=[0, 1]), axis=alt.Axis()),
+        x2="high:Q",
+    )
+    middles = base.mark_point(filled=True, size=60).encode(x="value:Q")
+    languages = len({row["language"] for row in rows})
+    height = max(1, len(rows) // max(languages, 1)) * (12 + 10 * languages)
+    return alt.layer(spans, middles).properties(width="container", height=height)
+
+
 _ABOUT = 1.001
 """What a value may lie beyond a mark and still be on it: rows are rounded."""
 _READABLE = (
@@ -284,7 +305,7 @@ def _tips(words: Words, *fields: str) -> list[alt.Tooltip]:
 
 
 def _tip(field: str, title: str) -> alt.Tooltip:
-    if field in ("share", "change", "low", "high"):
+    if field in ("share", "change", "low", "high", "value"):
         return alt.Tooltip(f"{field}:Q", title=title, format=".2%")
     if field.endswith("_s") or field in ("seconds", "count"):
         return alt.Tooltip(f"{field}:Q", title=title, format=",.4~g")
