@@ -73,6 +73,8 @@ def carried(
     The result is for ``changes.version``; its hits are those of ``evidence``, in their order.
     """
     found = evidence.fused
+    # What was chosen from more than is wanted rests on all of those.
+    wanted = max(wanted, evidence.chosen_from)
     moved = evidence.moved + changes.moved
     if _drifted(evidence, moved, settings) or (wanted > len(found.ids) and found.full):
         return None

@@ -30,7 +30,9 @@ class Evidence(msgspec.Struct, frozen=True, array_like=True):
     ``chunks``: how many lived. ``constants`` are the retriever's own (terms and their worth, the
     query's vector, weights), for no other eyes. ``limit``: how many candidates a leg hands over.
     ``lead``: the smallest lead of a hit over the next candidate, in fused score. ``moved``: how
-    many chunks came or went since the retrieval, up to the version this holds for.
+    many chunks came or went since the retrieval, up to the version this holds for. ``edge``: the
+    lead of the last hit alone. ``chosen_from``: the hits given were chosen by something else from
+    so many of ``fused``; 0: they are its first.
     """
 
     chunks: int
@@ -41,6 +43,8 @@ class Evidence(msgspec.Struct, frozen=True, array_like=True):
     limit: int
     lead: float
     moved: int = 0
+    edge: float = 0.0
+    chosen_from: int = 0
 
 
 class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -41,16 +41,29 @@ class SearchRequest(msgspec.Struct, frozen=True):
     kind: QueryKind | None = None
 
 
+class HitVectors(msgspec.Struct, frozen=True):
+    """The query's vector and the hits', in their order, as one search saw them.
+
+    float32 little-endian, row-major; a hit without a vector has zeros.
+    """
+
+    query: bytes
+    hits: bytes
+    dimensions: int
+
+
 class SearchResult(msgspec.Struct, frozen=True):
     """Hits, best first, with the rung that produced them and the version they belong to.
 
     ``evidence`` tells what a change would alter; None: nobody can tell, so nobody may keep it.
+    ``vectors`` are there for who orders the hits anew, where a retriever was told to add them.
     """
 
     hits: tuple[Hit, ...]
     rung: str
     kb_version: int
     evidence: Evidence | None = None
+    vectors: HitVectors | None = None
 
 
 class EmbedderSpec(msgspec.Struct, frozen=True):

@@ -84,10 +84,11 @@ class MeaningLeg(msgspec.Struct, frozen=True):
 
 
 class Fused(msgspec.Struct, frozen=True):
-    """The hits, and the smallest lead of one over the next candidate."""
+    """The hits, the smallest lead of one over the next candidate, and that of the last hit."""
 
     hits: LegList
     lead: float
+    edge: float
 
 
 def evidence_of(
@@ -116,6 +117,7 @@ def evidence_of(
         constants=_encoder.encode(constants),
         limit=asked.limit,
         lead=fused.lead,
+        edge=fused.edge,
     )
 
 

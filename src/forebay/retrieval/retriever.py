@@ -24,7 +24,7 @@ from forebay.kernel.errors import (
     Overloaded,
     StoreError,
 )
-from forebay.kernel.stages import Embedder, IndexFeed, SearchRequest, SearchResult
+from forebay.kernel.stages import Embedder, HitVectors, IndexFeed, SearchRequest, SearchResult
 from forebay.retrieval.evidence import (
     Asked,
     Fused,
@@ -94,6 +94,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
     hits: tuple[Hit, ...]
     evidence: Evidence | None
+    vectors: HitVectors | None = None
 
 
 class _Words(msgspec.Struct, frozen=True):
@@ -128,7 +129,11 @@ class HybridRetriever:
         embedder: Embedder | None,
         settings: RetrievalSettings,
         executor: Executor,
+        *,
+        with_vectors: bool = False,
     ) -> None:
+        """``with_vectors``: results carry the vectors of their hits, for a reranker."""
+        self._with_vectors = with_vectors
         self._indexes = indexes
         self._embedder = embedder
         self._settings = settings
@@ -177,7 +182,7 @@ class HybridRetriever:
                 ctx, ("fusion",), lambda _: self._by_words(search, query, words, chosen=enough)
             )
         ctx.rung = rung
-        return SearchResult(answer.hits, rung, snapshot.version, answer.evidence)
+        return SearchResult(answer.hits, rung, snapshot.version, answer.evidence, answer.vectors)
 
     def _words(self, search: _Search, lap: Lap) -> tuple[LexicalQuery, LexicalHits]:
         lexical = search.snapshot.lexical
@@ -280,7 +285,17 @@ class HybridRetriever:
         leg = MeaningLeg(leg_list(vector.best, vector.best_scores, asked.limit), constants)
         # Words of a newer version than the vectors: what came between cannot be told later.
         whole = vectors.version >= search.snapshot.version
-        return _Answer(hits, evidence_of(asked, words.hits, leg, fused) if whole else None)
+        evidence = evidence_of(asked, words.hits, leg, fused) if whole else None
+        return _Answer(hits, evidence, self._vectors_of(search, vector.query, hits))
+
+    def _vectors_of(
+        self, search: _Search, query: Floats32, hits: tuple[Hit, ...]
+    ) -> HitVectors | None:
+        if not self._with_vectors:
+            return None
+        ids = np.array([hit.chunk.chunk_id for hit in hits], np.int64)
+        rows, _ = search.snapshot.vectors.stored(ids)
+        return HitVectors(query.tobytes(), rows.tobytes(), query.shape[1])
 
     def _by_words(
         self, search: _Search, query: LexicalQuery, words: LexicalHits, *, chosen: bool
@@ -409,7 +424,7 @@ def _fetch(search: _Search, ranked: _Ranked) -> tuple[tuple[Hit, ...], Fused]:
 
 def _led(ranked: _Ranked, places: Sequence[int], wanted: int) -> Fused:
     if not places:
-        return Fused(LegList(), math.inf)
+        return Fused(LegList(), math.inf, math.inf)
     scores = ranked.scores[: places[-1] + 2].tolist()
     hits = LegList(
         tuple(ranked.ids[places].tolist()),
@@ -417,4 +432,7 @@ def _led(ranked: _Ranked, places: Sequence[int], wanted: int) -> Fused:
         len(places) == wanted,
     )
     leads = (better - worse for better, worse in pairwise(scores))
-    return Fused(hits, min((lead for lead in leads if lead > _TWINS), default=math.inf))
+    lead = min((lead for lead in leads if lead > _TWINS), default=math.inf)
+    last = places[-1]
+    edge = scores[last] - scores[last + 1] if last + 1 < len(scores) else math.inf
+    return Fused(hits, lead, edge)

@@ -98,6 +98,16 @@ def test_more_hits_than_were_found_cannot_be_given_and_fewer_can() -> None:
     assert kept.lead == pytest.approx(0.05)
 
 
+def test_hits_chosen_from_more_rest_on_all_of_those() -> None:
+    chosen = msgspec.structs.replace(BOTH, chosen_from=3)
+    assert carried(BOTH, changes(removed=(20,)), 1) is None
+    short = msgspec.structs.replace(BOTH, fused=LegList((6, 1), (0.8, 0.7), True))
+    assert carried(short, changes(Arrival(99, 17.5, 0.785, 0.65)), 1) is not None
+    assert carried(chosen, changes(Arrival(99, 17.5, 0.785, 0.65)), 1) is None
+    kept = carried(chosen, changes(), 1)
+    assert kept is not None and kept.fused == HITS
+
+
 def test_a_list_with_room_grows() -> None:
     roomy = msgspec.structs.replace(
         ALONE, words=LegList((1, 2, 3), (9.0, 8.0, 7.0), full=False), limit=4

@@ -270,3 +270,22 @@ async def test_a_cancelled_search_frees_its_place(library: Library) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.02):
                 await retriever.retrieve(context(), ask("parcels and rooms"))
+
+
+async def test_results_carry_vectors_for_a_reranker_when_told(library: Library) -> None:
+    await library.add(*TEXTS)
+    plain = library.retriever(library.embedder)
+    retriever = HybridRetriever(
+        lambda kb: library.index,
+        library.embedder,
+        RetrievalSettings(),
+        library.pool,
+        with_vectors=True,
+    )
+    request = SearchRequest("kb", "退货 parcels", top_k=3)
+    assert (await plain.retrieve(context(), request)).vectors is None
+    found = await retriever.retrieve(context(), request)
+    assert found.vectors is not None and found.vectors.dimensions == 64
+    query = np.frombuffer(found.vectors.query, "<f4")
+    rows = np.frombuffer(found.vectors.hits, "<f4").reshape(len(found.hits), -1)
+    assert [hit.cosine for hit in found.hits] == pytest.approx((rows @ query).tolist(), abs=1e-5)
