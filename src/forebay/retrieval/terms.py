@@ -1,19 +1,27 @@
 """Text to terms: one analysis for documents and queries, Chinese and English.
 
 Everything a term may be is decided here, so that a query is data: it is cut into terms and never
-parsed. Han runs give dictionary words with their sub-words, character pairs, and single
-characters; other scripts give words, with identifiers kept whole and split.
+parsed. Width, Traditional characters, numbers and units are folded first. Han runs give dictionary
+words with their sub-words, character pairs, and single characters; other scripts give words, with
+identifiers kept whole and split. Caches have a spelling of their own that merges less: what is
+found alike need not be answered alike.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
+from importlib.metadata import version
 
 import rjieba
 import tantivy
 
-ANALYSIS_VERSION = 1
+from forebay.retrieval.identifiers import DECIMAL, pieces, spellings, unhyphened
+from forebay.retrieval.quantities import joined, scaled
+from forebay.retrieval.variants import simplified
+
+ANALYSIS_VERSION = f"2.{version('opencc')}"
 """Part of the index format: raise it whenever a text may give other terms than before."""
 
 _CJK = (
@@ -25,8 +33,6 @@ _RUN = re.compile(rf"[{_CJK}]+|{_WORD}+(?:[_.,:/@&'’+#\-]+{_WORD}+)*(?:\+\+|#)
 _FIRST_CJK = "\u3005"
 _CJK_CHARACTER = re.compile(rf"[{_CJK}]")
 _PART = re.compile(r"[^\W_]+", re.UNICODE)
-_CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _TERM_CHARACTERS_MAX = 64
 _STEM_MARK = "~"
 _CACHE_ENTRIES_MAX = 65_536
@@ -52,11 +58,21 @@ class Analyzer:
         """Return the terms under which ``text`` is found, repeats included.
 
         Han runs give dictionary words and sub-words, every pair and every single character: the
-        dictionary is of Simplified Chinese, pairs carry Traditional, names and new words.
+        dictionary is of Simplified Chinese, pairs carry names and new words.
         """
+        text = joined(fold(text))
+        runs = _RUN.findall(text)
+        return [*self._cut(runs), *scaled(text), *unhyphened(runs)]
+
+    def query(self, text: str) -> list[str]:
+        """Return the distinct terms to look for, in order of first appearance."""
+        text = joined(fold(text))
+        return list(dict.fromkeys((*self._cut(_RUN.findall(text)), *scaled(text))))
+
+    def _cut(self, runs: Iterable[str]) -> list[str]:
         terms: list[str] = []
         known = self._words.get
-        for run in _RUN.findall(fold(text)):
+        for run in runs:
             expanded = known(run)
             if expanded is not None:
                 terms += expanded
@@ -68,10 +84,6 @@ class Analyzer:
                 terms += self._expand(run)
         return terms
 
-    def query(self, text: str) -> list[str]:
-        """Return the distinct terms to look for, in order of first appearance."""
-        return list(dict.fromkeys(self.document(text)))
-
     def _expand(self, run: str) -> tuple[str, ...]:
         known = self._forms(run)
         if len(self._words) >= _CACHE_ENTRIES_MAX:
@@ -80,18 +92,15 @@ class Analyzer:
         return known
 
     def _forms(self, run: str) -> tuple[str, ...]:
-        whole = _strip_marks(_THOUSANDS.sub("", run)).lower()
-        whole = whole.replace("’", "'").removesuffix("'s")
-        parts: list[str] = []
-        for part in _PART.findall(run):
-            pieces = _CAMEL.findall(part) if _is_camel(part) else [part]
-            parts += [_strip_marks(piece).lower() for piece in pieces]
-        if "," in run and "".join(parts).isdigit():
-            parts = []
-        if run.endswith(("'s", "’s", "'S", "’S")):
-            parts = parts[:-1]
-        forms = dict.fromkeys([whole, *parts] if len(parts) > 1 else [whole, *parts[:1]])
-        kept = [form[:_TERM_CHARACTERS_MAX] for form in forms if form]
+        run = run.replace("’", "'")
+        run = run[:-2] if run.endswith(("'s", "'S")) else run
+        whole = _strip_marks(run).lower()
+        forms = [whole]
+        if not DECIMAL.fullmatch(run):
+            for part in _PART.findall(run):
+                forms += [_strip_marks(piece).lower() for piece in pieces(part)]
+            forms += spellings(whole)
+        kept = [form[:_TERM_CHARACTERS_MAX] for form in dict.fromkeys(forms) if form]
         return tuple(dict.fromkeys([*kept, *self._stems(kept)]))
 
     def _stems(self, words: list[str]) -> list[str]:
@@ -110,8 +119,10 @@ _LANGUAGE_CHARACTERS = 2_000
 
 
 def fold(text: str) -> str:
-    """Fold full-width and compatibility characters; case is kept for identifiers."""
-    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+    """Fold full-width, compatibility and Traditional characters; case is kept for identifiers."""
+    if text.isascii():
+        return text
+    return unicodedata.normalize("NFKC", text).translate(simplified())
 
 
 def is_chinese(text: str) -> bool:
@@ -132,7 +143,3 @@ def _strip_marks(word: str) -> str:
     return "".join(
         c for c in unicodedata.normalize("NFKD", word) if ord(c) < 0x300 or ord(c) > 0x36F
     )
-
-
-def _is_camel(part: str) -> bool:
-    return not (part.islower() or part.isupper() or part.istitle() or not part.isascii())
