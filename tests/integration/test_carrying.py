@@ -24,6 +24,7 @@ from forebay.kernel.caching import Evidence
 from forebay.kernel.clock import Deadline, SystemClock
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.documents import Vectors
+from forebay.kernel.errors import PartFailed
 from forebay.kernel.stages import EmbedderSpec, SearchRequest, SearchResult
 from forebay.retrieval import (
     HybridRetriever,
@@ -32,6 +33,7 @@ from forebay.retrieval import (
     LoggedBounds,
     RetrievalSettings,
     Snapshot,
+    WordsRetriever,
     search_executor,
 )
 from forebay.retrieval.lexical_search import LexicalQuery
@@ -172,7 +174,17 @@ class World:
             self.pool,
         )
         wanted = SearchRequest(kb="kb", query=self.text, top_k=self.wanted)
-        return asyncio.run(retriever.retrieve(ctx, wanted))
+        try:
+            return asyncio.run(retriever.retrieve(ctx, wanted))
+        except PartFailed:
+            # Nothing has a vector yet: words alone, and nobody may keep that.
+            words = WordsRetriever(
+                lambda _: index,  # type: ignore[arg-type, return-value]
+                self.settings,
+                self.pool,
+                chosen=False,
+            )
+            return asyncio.run(words.retrieve(ctx, wanted))
 
 
 def judge(world: World, tally: Counter[str]) -> None:

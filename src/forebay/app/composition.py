@@ -19,6 +19,7 @@ from forebay.app.bearer_keys import generation_keys
 from forebay.app.caching import TierOpener, Tiers, open_tiers
 from forebay.app.eventing import Events, open_events
 from forebay.app.guarding import Guarded, open_guarded
+from forebay.app.ladders import open_ladder
 from forebay.app.latency import wake_promptly
 from forebay.app.overriding import Overriding
 from forebay.app.prefilling import Around, open_prewarming
@@ -55,10 +56,10 @@ from forebay.pipeline.splitting import Splitting, SplittingAnswers
 from forebay.policy.admission import Admission
 from forebay.policy.bulkhead import BoundedRetriever
 from forebay.policy.connections import ConnectionSettings, ConnectionSizer
+from forebay.policy.ladder import LadderRetriever
 from forebay.policy.pace import Pace
 from forebay.policy.quota import SharedQuotas
 from forebay.rerank import SimilarityReranker, SimilaritySettings
-from forebay.retrieval import HybridRetriever
 from forebay.telemetry.metrics import Metrics
 from forebay.telemetry.opening import Telemetry, open_telemetry
 from forebay.telemetry.settings import TelemetrySettings
@@ -77,6 +78,7 @@ class Answerer(msgspec.Struct, frozen=True):
     answering: Answering
     admission: Admission
     retriever: BoundedRetriever
+    ladder: LadderRetriever
     quotas: Overriding
     tiers: Tiers
     guarded: Guarded
@@ -118,7 +120,8 @@ class Service(msgspec.Struct, frozen=True):
         cold = warmer.shortcomings() if warmer is not None else ()
         leases = self.answerer.process.reading.leases
         apart = leases.shortcomings() if leases is not None else ()
-        return (*own, *shortcomings(self.answerer.shared), *apart, *cold)
+        below = self.answerer.ladder.shortcomings()
+        return (*own, *shortcomings(self.answerer.shared), *apart, *cold, *below)
 
     def waiting(self) -> tuple[str, ...]:
         """What readiness still waits for beside the folders."""
@@ -166,7 +169,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
         )
         opener = await stack.enter_async_context(open_tiers(reading, share=share))
         guarded = await stack.enter_async_context(open_guarded(reading))
-        retriever = _bounded(_hybrid(reading, opener), settings, admission)
+        ladder, retriever = await _retrieving(stack, reading, opener, admission)
         prompting = PromptBuilder(_within_pools(settings), counter, secrets.token_hex(8))
         parts = AnswerParts(
             retriever=HeatedRetriever(opener.retriever(retriever, prompting.version), guarded.heat),
@@ -196,6 +199,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             answering=_heard(answering, opener, prewarmer),
             admission=admission,
             retriever=retriever,
+            ladder=ladder,
             quotas=quotas,
             tiers=opener.tiers,
             guarded=guarded,
@@ -231,13 +235,13 @@ async def _charge_question(
     return tokens
 
 
-def _hybrid(reading: Reading, opener: TierOpener) -> HybridRetriever:
-    return HybridRetriever(
-        reading.indexes.get,
-        opener.embedder(reading.embedder),
-        reading.settings.retrieval,
-        reading.threads.executor,
-    )
+async def _retrieving(
+    stack: AsyncExitStack, reading: Reading, opener: TierOpener, admission: Admission
+) -> tuple[LadderRetriever, BoundedRetriever]:
+    """Retrieval below the caches, innermost first: the ladder of rungs, and a bound on it."""
+    embedder = opener.embedder(reading.embedder)
+    ladder = await stack.enter_async_context(open_ladder(reading, embedder))
+    return ladder, _bounded(ladder, reading.settings, admission)
 
 
 def _bounded(retriever: Retriever, settings: Settings, admission: Admission) -> BoundedRetriever:
@@ -313,6 +317,7 @@ async def open_service(
         async with open_answerer(process, share=True) as answerer:
             telemetry.metrics.watch_pools(answerer.statistics)
             telemetry.metrics.watch_caches(answerer.tiers.statistics)
+            telemetry.metrics.watch_breakers(answerer.ladder.statistics)
             telemetry.metrics.watch_guard(answerer.guarded.guard.statistics)
             if answerer.shared is not None:
                 telemetry.metrics.watch_quotas(answerer.shared.statistics)

@@ -34,6 +34,7 @@ from forebay.pipeline.folders import FolderSettings
 from forebay.pipeline.knowledge import KB_NAME
 from forebay.pipeline.writer import WriterSettings
 from forebay.policy.admission import AdmissionSettings
+from forebay.policy.ladder import LadderSettings
 from forebay.policy.splitting import SplittingSettings
 from forebay.retrieval.settings import RetrievalSettings
 from forebay.store.settings import StoreSettings as RecordSettings
@@ -115,6 +116,12 @@ class AnsweringSettings(GenerationSettings, frozen=True, forbid_unknown_fields=T
     splitting: SplittingSettings = SplittingSettings()
 
 
+class SearchingSettings(RetrievalSettings, frozen=True, forbid_unknown_fields=True):
+    """How one process retrieves, and what it does without when something fails."""
+
+    ladder: LadderSettings = LadderSettings()
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything ``forebay.toml`` may say."""
 
@@ -123,7 +130,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     knowledge: dict[str, KnowledgeSettings] = {}
     ingest: IngestSettings = IngestSettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
-    retrieval: RetrievalSettings = RetrievalSettings()
+    retrieval: SearchingSettings = SearchingSettings()
     context: ContextSettings = ContextSettings()
     generation: AnsweringSettings = AnsweringSettings()
     admission: AdmissionSettings = AdmissionSettings()

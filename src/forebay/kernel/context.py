@@ -132,6 +132,13 @@ class Degradation(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Coverage(msgspec.Struct, frozen=True, array_like=True):
+    """The share of a knowledge base's chunks that each leg could see; None: it was not needed."""
+
+    words: float | None = None
+    vectors: float | None = None
+
+
 class RequestContext:
     """Everything a stage may know about the request it works for.
 
@@ -145,6 +152,7 @@ class RequestContext:
         "address",
         "cache",
         "clock",
+        "coverage",
         "deadline",
         "degradations",
         "kb_version",
@@ -185,6 +193,7 @@ class RequestContext:
         self.degradations: list[Degradation] = []
         self.kb_version: int | None = None
         self.rung: str | None = None
+        self.coverage: Coverage | None = None
         self.served: Served | None = None
         self.labels: dict[str, str] = {}
         self.cache: dict[str, str] = {"embedding": "off", "retrieval": "off", "answer": "off"}

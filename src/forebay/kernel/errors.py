@@ -135,6 +135,26 @@ class AllInUse(Unavailable):
     """Every connection to a part is in use: nothing was sent, and nothing is wrong with it."""
 
 
+class PartFailed(Unavailable):
+    """A part that an answer needs does not serve; whoever knows a way without it takes that.
+
+    ``part`` is its name, ``reason`` a short stable word. ``late_s``: it had so many seconds and was
+    not done (0: it failed). ``at_fault`` False: nothing is wrong with the part itself (the client
+    is in a hurry, the knowledge base has no vectors yet).
+    """
+
+    code = "part_failed"
+
+    def __init__(
+        self, part: str, reason: str, *, late_s: float = 0.0, at_fault: bool = True
+    ) -> None:
+        super().__init__("A part that this needs does not serve at present; try again shortly.")
+        self.part = part
+        self.reason = reason
+        self.late_s = late_s
+        self.at_fault = at_fault
+
+
 class DeadlineExceeded(ForebayError):
     """The request's deadline passed before the work was done."""
 

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from forebay.kernel.caching import Evidence
-from forebay.kernel.context import RequestContext
+from forebay.kernel.context import Coverage, RequestContext
 from forebay.kernel.documents import (
     ChangeSet,
     ChunkDraft,
@@ -52,11 +52,24 @@ class HitVectors(msgspec.Struct, frozen=True):
     dimensions: int
 
 
+class PartUse(msgspec.Struct, frozen=True, gc=False):
+    """How one part of a stage served: in seconds of its own.
+
+    ``found``: whether it found what another part was sure of; None: nobody can tell.
+    """
+
+    part: str
+    took_s: float
+    found: bool | None = None
+
+
 class SearchResult(msgspec.Struct, frozen=True):
     """Hits, best first, with the rung that produced them and the version they belong to.
 
     ``evidence`` tells what a change would alter; None: nobody can tell, so nobody may keep it.
     ``vectors`` are there for who orders the hits anew, where a retriever was told to add them.
+    ``sure``: no rung above would have found anything else. ``uses``: the parts that had to show
+    what they can.
     """
 
     hits: tuple[Hit, ...]
@@ -64,6 +77,9 @@ class SearchResult(msgspec.Struct, frozen=True):
     kb_version: int
     evidence: Evidence | None = None
     vectors: HitVectors | None = None
+    coverage: Coverage | None = None
+    sure: bool = False
+    uses: tuple[PartUse, ...] = ()
 
 
 class EmbedderSpec(msgspec.Struct, frozen=True):

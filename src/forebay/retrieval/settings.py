@@ -137,6 +137,30 @@ class RetrievalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         int,
         Meta(description="Embedding and vector search together; then words alone (F2.10).", ge=1),
     ] = 300
+    words_timeout_ms: Annotated[
+        int,
+        Meta(description="Search by words; then a rung that goes without them.", ge=1),
+    ] = 1000
+    keyword_read_ms: Annotated[
+        int,
+        Meta(
+            description="Longest reading of unread chunks before a search by keywords looks at "
+            "what there is.",
+            ge=1,
+        ),
+    ] = 100
+    keyword_idle_s: Annotated[
+        float,
+        Meta(description="Keywords that nobody needed for so long are forgotten.", gt=0.0),
+    ] = 300.0
+    witness_confidence: Annotated[
+        float,
+        Meta(
+            description="Confidence of the best word hit from which vectors should have found it "
+            "too: their hit rate is counted over such requests.",
+            gt=0.0,
+        ),
+    ] = 0.5
     early_exit_confidence: Annotated[
         float,
         Meta(description="Confidence of the best word hit that skips vectors (F2.10).", gt=0.0),

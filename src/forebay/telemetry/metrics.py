@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from forebay.kernel.context import RequestContext
+from forebay.telemetry.breakers import BreakerCollector
 from forebay.telemetry.caches import CacheCollector
 from forebay.telemetry.guard import GuardCollector
 from forebay.telemetry.merging import Page, page_of, text_of
@@ -139,6 +140,10 @@ class Metrics:
     def watch_quotas(self, statistics: Callable[[], Mapping[str, float]]) -> None:
         """Show figures of quotas shared between processes, read when somebody scrapes."""
         self.registry.register(_Quotas(statistics))
+
+    def watch_breakers(self, statistics: Callable[[], Mapping[str, Mapping[str, float]]]) -> None:
+        """Show what answers do without, read when somebody scrapes: part to figure to value."""
+        self.registry.register(BreakerCollector(statistics))
 
     def watch_guard(self, statistics: Callable[[], Mapping[str, float]]) -> None:
         """Show figures of the guard before the record, read when somebody scrapes."""

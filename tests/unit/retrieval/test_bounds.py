@@ -22,6 +22,7 @@ from forebay.retrieval import (
     KbIndex,
     LoggedBounds,
     RetrievalSettings,
+    WordsRetriever,
     search_executor,
 )
 from forebay.retrieval.change_log import CHANGE_CHUNKS_MAX, ChangeLog
@@ -141,9 +142,14 @@ def test_words_alone_by_choice_have_evidence_and_degraded_ones_have_none(library
     assert chosen is not None and chosen.vectors is None
     alone = library.ask(embedder=None).evidence
     assert alone is not None and alone.vectors is None
-    library.fingerprint = "another"
-    library.index.refresh()
-    assert library.ask().evidence is None
+    degraded = WordsRetriever(
+        lambda _: library.index, RetrievalSettings(), library.pool, chosen=False
+    )
+    clock = SystemClock()
+    ctx = RequestContext(
+        request_id="r", principal=Principal(), deadline=Deadline.after(20, clock), clock=clock
+    )
+    assert asyncio.run(degraded.retrieve(ctx, SearchRequest("kb", ASKED, 3))).evidence is None
 
 
 def test_nothing_happened(library: Library) -> None:
@@ -311,7 +317,7 @@ def test_what_is_not_known_is_not_told(library: Library, why: str) -> None:
             evidence = msgspec.structs.replace(evidence, constants=b"\x91\x00")
     library.index.refresh()
     assert library.bounds.changes("kb", at, evidence) is None
-    found = library.ask(settings=KEEN)
+    found = library.ask(embedder=None)
     assert found.evidence is not None
     library.add("one more", embed=False)
     library.index.refresh()

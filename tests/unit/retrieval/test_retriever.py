@@ -16,9 +16,25 @@ import pytest
 from forebay.kernel.clock import Deadline, SystemClock
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.documents import ChunkRow, Vectors
-from forebay.kernel.errors import DeadlineExceeded, EngineError, InvalidRequest, Overloaded
+from forebay.kernel.errors import (
+    DeadlineExceeded,
+    EngineError,
+    EngineRefused,
+    InvalidRequest,
+    Overloaded,
+    PartFailed,
+)
 from forebay.kernel.stages import Embedder, EmbedderSpec, SearchRequest
-from forebay.retrieval import HybridRetriever, KbIndex, RetrievalSettings, search_executor
+from forebay.retrieval import (
+    HybridRetriever,
+    KbIndex,
+    MeaningRetriever,
+    RetrievalSettings,
+    WordsRetriever,
+    search_executor,
+)
+from forebay.retrieval.engine import IndexDamaged
+from forebay.retrieval.lexical_search import LexicalView
 from forebay.testing.embedding import HashEmbedder
 from forebay.testing.index_feed import MemoryIndexFeed
 
@@ -73,6 +89,18 @@ class Library:
     ) -> HybridRetriever:
         return HybridRetriever(
             lambda kb: self.index, embedder, settings or RetrievalSettings(), self.pool
+        )
+
+    def words(
+        self, *, chosen: bool = False, settings: RetrievalSettings | None = None
+    ) -> WordsRetriever:
+        return WordsRetriever(
+            lambda kb: self.index, settings or RetrievalSettings(), self.pool, chosen=chosen
+        )
+
+    def meaning(self) -> MeaningRetriever:
+        return MeaningRetriever(
+            lambda kb: self.index, self.embedder, RetrievalSettings(), self.pool
         )
 
 
@@ -136,17 +164,19 @@ class Broken:
 
 
 @pytest.mark.parametrize(
-    ("case", "reason"),
+    ("case", "reason", "late", "at_fault"),
     [
-        ("other embedder", "reembed_needed"),
-        ("not embedded", "not_embedded"),
-        ("engine error", "engine_error"),
-        ("unforeseen", "embedder_error"),
-        ("hangs", "vector_timeout"),
+        ("other embedder", "reembed_needed", False, False),
+        ("not embedded", "not_embedded", False, False),
+        ("engine error", "engine_error", False, True),
+        ("refused text", "engine_refused", False, False),
+        ("wrong key", "engine_refused", False, True),
+        ("unforeseen", "embedder_error", False, True),
+        ("hangs", "vector_timeout", True, True),
     ],
 )
-async def test_without_vectors_words_answer_and_say_so(
-    library: Library, case: str, reason: str
+async def test_without_vectors_it_says_which_part_failed_and_how(
+    library: Library, case: str, reason: str, late: bool, at_fault: bool
 ) -> None:
     if case == "not embedded":
         library.record.add(*TEXTS)
@@ -158,18 +188,125 @@ async def test_without_vectors_words_answer_and_say_so(
         "other embedder": HashEmbedder(64, salt="other"),
         "not embedded": library.embedder,
         "engine error": Broken(spec, EngineError("down")),
+        "refused text": Broken(spec, EngineRefused("no", status=400)),
+        "wrong key": Broken(spec, EngineRefused("no", status=401)),
         "unforeseen": Broken(spec, ZeroDivisionError()),
         "hangs": Broken(spec, None),
     }
-    ctx = context()
     retriever = library.retriever(embedder[case], RetrievalSettings(vector_timeout_ms=30))
-    result = await retriever.retrieve(ctx, ask("退货申请"))
+    with pytest.raises(PartFailed) as failed:
+        await retriever.retrieve(context(), ask("退货申请"))
+    found = failed.value
+    assert (found.part, found.reason) == ("vector", reason)
+    assert (found.late_s > 0, found.at_fault) == (late, at_fault)
+
+
+async def test_a_client_in_a_hurry_is_no_fault_of_the_embedders(library: Library) -> None:
+    await library.add(*TEXTS)
+    hangs = Broken(library.embedder.spec, None)
+    retriever = library.retriever(hangs, RetrievalSettings(vector_timeout_ms=60_000))
+    ctx = context(seconds=0.5)
+    with pytest.raises(PartFailed) as failed:
+        await retriever.retrieve(ctx, ask("退货申请"))
+    assert not failed.value.at_fault
+    assert ctx.deadline.remaining() > 0.1, "time is left for the rungs below"
+
+
+async def test_words_alone_answer_flagged_by_their_coverage(library: Library) -> None:
+    await library.add(*TEXTS)
+    ctx = context()
+    result = await library.words().retrieve(ctx, ask("退货申请"))
     assert result.rung == ctx.rung == "bm25"
-    assert result.hits[0].chunk.text == TEXTS[2]
-    assert result.hits[0].cosine is None
-    assert [(d.stage, d.rung, d.reason) for d in ctx.degradations] == [
-        ("retrieval", "bm25", reason)
-    ]
+    assert result.hits[0].chunk.text == TEXTS[2] and result.hits[0].cosine is None
+    assert result.evidence is None, "nobody may keep what vectors might have found better"
+    assert result.coverage is not None
+    assert (result.coverage.words, result.coverage.vectors) == (1.0, 0.0)
+    assert not result.sure
+    [use] = result.uses
+    assert use.part == "bm25" and use.took_s > 0
+
+
+async def test_sure_words_are_whole_on_their_own_rung_too(library: Library) -> None:
+    await library.add(*TEXTS)
+    result = await library.words().retrieve(context(), ask("boiler technician"))
+    assert result.sure and result.evidence is not None
+    assert result.coverage is not None and result.coverage.vectors is None
+
+
+async def test_parts_show_what_they_did(library: Library) -> None:
+    await library.add(*TEXTS)
+    retriever = library.retriever(
+        library.embedder, RetrievalSettings(witness_confidence=0.1, early_exit_confidence=2.0)
+    )
+    result = await retriever.retrieve(context(), ask("boiler technician"))
+    words, vectors = result.uses
+    assert (words.part, words.found) == ("bm25", None)
+    assert (vectors.part, vectors.found) == ("vector", True)
+    assert words.took_s > 0 and vectors.took_s > 0
+    assert result.coverage is not None
+    assert (result.coverage.words, result.coverage.vectors) == (1.0, 1.0)
+
+
+async def test_a_remembered_vector_says_nothing_of_the_embedder(library: Library) -> None:
+    await library.add(*TEXTS)
+
+    class Remembering(HashEmbedder):
+        async def embed(
+            self, texts: Sequence[str], *, kind: Literal["query", "passage", "raw"]
+        ) -> Vectors:
+            return msgspec.structs.replace(await super().embed(texts, kind=kind), cached=True)
+
+    result = await library.retriever(Remembering(64)).retrieve(
+        context(), ask("when can parcels be returned?")
+    )
+    assert result.rung == "vector+bm25"
+    assert [use.part for use in result.uses] == ["bm25"]
+
+
+async def test_coverage_tells_of_chunks_without_vectors(library: Library) -> None:
+    await library.add(*TEXTS[:3])
+    library.record.add(*TEXTS[3:])
+    library.index.refresh()
+    result = await library.retriever(library.embedder).retrieve(
+        context(), ask("when can parcels be returned?")
+    )
+    assert result.coverage is not None and result.coverage.vectors == pytest.approx(3 / 5)
+
+
+@pytest.fixture
+def damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No search by words works, whatever else does."""
+
+    def broken(*_: object) -> None:
+        raise IndexDamaged
+
+    for name in ("parse", "search", "score", "facts", "chinese", "allowed", "allowed_among"):
+        monkeypatch.setattr(LexicalView, name, broken)
+
+
+@pytest.mark.usefixtures("damaged")
+async def test_damaged_words_are_told_apart_from_vectors(library: Library) -> None:
+    await library.add(*TEXTS)
+    for retriever in (library.retriever(library.embedder), library.words()):
+        with pytest.raises(PartFailed) as failed:
+            await retriever.retrieve(context(), ask("退货申请"))
+        assert (failed.value.part, failed.value.reason) == ("bm25", "index_damaged")
+
+
+@pytest.mark.usefixtures("damaged")
+async def test_vectors_alone_answer_without_the_word_index(library: Library) -> None:
+    ids = await library.add(*TEXTS)
+    await library.add("parcels returned secretly", groups=("hr",))
+    ctx = context(frozenset({"it"}))
+    result = await library.meaning().retrieve(ctx, ask("when can parcels be returned?"))
+    assert result.rung == ctx.rung == "vector"
+    assert result.hits[0].chunk.chunk_id == ids[0]
+    assert "parcels returned secretly" not in {hit.chunk.text for hit in result.hits}
+    assert result.hits[0].bm25 is None and result.hits[0].cosine is not None
+    assert all(0.0 <= hit.score <= 1.0 for hit in result.hits)
+    assert result.evidence is None
+    assert result.coverage is not None
+    assert (result.coverage.words, result.coverage.vectors) == (0.0, 1.0)
 
 
 async def test_without_an_embedder_words_answer_as_was_chosen(library: Library) -> None:
@@ -251,13 +388,20 @@ async def test_deadline_bounds_and_load(library: Library) -> None:
     full = library.retriever(
         Broken(library.embedder.spec, None), RetrievalSettings(in_flight_max=1)
     )
-    async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(full.retrieve(context(), ask("parcels and rooms")))
-        await asyncio.sleep(0)
-        with pytest.raises(Overloaded):
-            await full.retrieve(context(), ask("退货"))
+    waiting = asyncio.get_running_loop().create_task(
+        full.retrieve(context(), ask("parcels and rooms"))
+    )
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        await full.retrieve(context(), ask("退货"))
+    for _ in range(2):
+        with pytest.raises(PartFailed):
+            await waiting
+        waiting = asyncio.get_running_loop().create_task(
+            full.retrieve(context(), ask("parcels and rooms"))
+        )
+    with pytest.raises(PartFailed):
         await waiting
-    assert (await full.retrieve(context(), ask("parcels and rooms"))).hits
 
 
 async def test_a_cancelled_search_frees_its_place(library: Library) -> None:

@@ -1,0 +1,64 @@
+"""The ladder of retrieval as a list: rungs, best first, and the parts they need."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from forebay.app.runtime import Reading
+from forebay.kernel.stages import Embedder, Retriever
+from forebay.policy.breaker import Breaker, BreakerSettings
+from forebay.policy.ladder import LadderRetriever, Part, Rung
+from forebay.retrieval import (
+    HybridRetriever,
+    KeywordRetriever,
+    MeaningRetriever,
+    WordsRetriever,
+)
+from forebay.retrieval.keyword import KEYWORD
+from forebay.retrieval.retriever import HYBRID, MEANING
+from forebay.retrieval.searching import VECTORS_PART, WORDS_PART
+from forebay.retrieval.words import WORDS
+
+
+@asynccontextmanager
+async def open_ladder(
+    reading: Reading, embedder: Embedder | None
+) -> AsyncIterator[LadderRetriever]:
+    """Retrieval of a process; ``embedder`` remembers what ``reading``'s own made."""
+    settings, clock, chance = reading.settings.retrieval, reading.clock, random.SystemRandom()
+    shared = (settings, reading.threads.executor)
+    get = reading.indexes.get
+    keyword = KeywordRetriever(get, settings, clock)
+    words = WordsRetriever(get, *shared, chosen=embedder is None)
+    rungs = [Rung(WORDS, words, (WORDS_PART,)), Rung(KEYWORD, keyword)]
+    parts = [_part(WORDS_PART, settings.ladder.words, settings.words_timeout_ms, words, chance)]
+    if embedder is not None and reading.embedder is not None:
+        # A remembered vector says nothing of the embedder.
+        probe = MeaningRetriever(get, reading.embedder, *shared)
+        rungs = [
+            Rung(HYBRID, HybridRetriever(get, embedder, *shared), (VECTORS_PART, WORDS_PART)),
+            rungs[0],
+            Rung(MEANING, MeaningRetriever(get, embedder, *shared), (VECTORS_PART,), spare=True),
+            rungs[1],
+        ]
+        timeout_ms = settings.vector_timeout_ms
+        parts += [_part(VECTORS_PART, settings.ladder.vector, timeout_ms, probe, chance)]
+    ladder = LadderRetriever(rungs, parts, clock)
+    try:
+        yield ladder
+    finally:
+        await ladder.close()
+        keyword.close()
+
+
+def _part(
+    name: str,
+    settings: BreakerSettings,
+    timeout_ms: float,
+    probe: Retriever,
+    chance: random.Random,
+) -> Part:
+    good_ms = min(timeout_ms, settings.latency_ms or timeout_ms)
+    return Part(name, Breaker(settings, chance.random), probe, good_ms / 1000.0)

@@ -1,0 +1,238 @@
+"""What every rung of retrieval does alike: enter, work in the pool, fetch the texts it may show."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TypeVar
+
+import faiss
+import msgspec
+import numpy as np
+
+from forebay.kernel.caching import Evidence, LegList
+from forebay.kernel.context import RequestContext, StageRecord
+from forebay.kernel.documents import Hit
+from forebay.kernel.errors import DeadlineExceeded, InvalidRequest, Overloaded, StoreError
+from forebay.kernel.stages import HitVectors, IndexFeed, SearchRequest
+from forebay.retrieval.evidence import Fused
+from forebay.retrieval.fusion import Floats
+from forebay.retrieval.index import KbIndex, Snapshot
+from forebay.retrieval.keys import filter_keys, passes
+from forebay.retrieval.lexical_base import Demands
+from forebay.retrieval.segments import Ids
+from forebay.retrieval.settings import RetrievalSettings
+
+T = TypeVar("T")
+Lap = Callable[[], None]
+Indexes = Callable[[str], KbIndex]
+
+WORDS_PART, VECTORS_PART = "bm25", "vector"
+"""The parts that rungs are made of, by the names under which their failures are told."""
+
+_ROWS_AT_ONCE = 64
+_SPARE = 20
+"""Candidates a leg hands over beyond the hits asked for, so that the other leg can lift them."""
+
+_TWINS = 1e-7
+"""Hits closer than this are the same text twice: no statistics can tell them apart."""
+
+_RESERVE = 0.5
+"""Share of the time left that no single part may use up: the rungs below need some, too."""
+
+
+class Ranked(msgspec.Struct, frozen=True):
+    """Candidates best first, with the raw scores of both legs (NaN: unseen)."""
+
+    ids: Ids
+    scores: Floats
+    bm25: Floats
+    cosine: Floats
+
+
+class Search(msgspec.Struct, frozen=True):
+    """One request's constants."""
+
+    ctx: RequestContext
+    request: SearchRequest
+    feed: IndexFeed
+    snapshot: Snapshot
+    demands: Demands
+    limit: int
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Hits with their texts, and what they rested on (None: nobody can tell)."""
+
+    hits: tuple[Hit, ...]
+    evidence: Evidence | None
+    vectors: HitVectors | None = None
+
+
+class Patience(msgspec.Struct, frozen=True):
+    """How long a part may take for one request; ``cut``: less than it may usually take."""
+
+    seconds: float
+    cut: bool
+
+
+def search_executor(threads: int) -> ThreadPoolExecutor:
+    """Return the pool searches run in: FAISS's own threads are switched off in each of its."""
+    return ThreadPoolExecutor(
+        max_workers=threads,
+        thread_name_prefix="search",
+        initializer=faiss.omp_set_num_threads,
+        initargs=(1,),
+    )
+
+
+def patience(ctx: RequestContext, timeout_ms: int) -> Patience:
+    """Return the time for one part: its own, but not what the rungs below need to answer."""
+    own_s, left_s = timeout_ms / 1000.0, ctx.deadline.remaining() * _RESERVE
+    return Patience(min(own_s, left_s), left_s < own_s)
+
+
+class Searching:
+    """The indexes of a process, and the pool that searches them; one for each rung.
+
+    ``executor`` comes from ``search_executor``.
+    """
+
+    def __init__(self, indexes: Indexes, settings: RetrievalSettings, executor: Executor) -> None:
+        self.settings = settings
+        self._indexes = indexes
+        self._executor = executor
+        self._in_flight = 0
+
+    @contextmanager
+    def entered(self, ctx: RequestContext, request: SearchRequest) -> Iterator[Search]:
+        """Pin a snapshot for one search.
+
+        Raises ``InvalidRequest`` for a ``top_k`` out of bounds, ``Overloaded`` beyond
+        ``in_flight_max``, and what the index lookup raises for an unknown kb.
+        """
+        if not 1 <= request.top_k <= self.settings.top_k_max:
+            raise InvalidRequest(
+                f"top_k must be between 1 and {self.settings.top_k_max}.", param="top_k"
+            )
+        if self._in_flight >= self.settings.in_flight_max:
+            raise Overloaded("Too many searches are running; try again shortly.")
+        self._in_flight += 1
+        try:
+            index = self._indexes(request.kb)
+            snapshot = index.snapshot()
+            if ctx.kb_version is None:
+                ctx.kb_version = snapshot.version
+            demands = filter_keys(request.filter, ctx.principal.groups)
+            limit = max(self.settings.candidates, request.top_k + _SPARE)
+            yield Search(ctx, request, index.feed, snapshot, demands, limit)
+        finally:
+            self._in_flight -= 1
+
+    async def work(self, ctx: RequestContext, stages: Sequence[str], work: Callable[[Lap], T]) -> T:
+        """Run ``work`` in the pool, its wait for a thread told apart.
+
+        Each change of threads costs a tenth of a millisecond, so that one ``work`` may be several
+        stages; it calls its argument at the end of each but the last. ``DeadlineExceeded`` when
+        the request's deadline passes.
+        """
+        loop, clock = asyncio.get_running_loop(), ctx.clock
+        limit = loop.time() + ctx.deadline.remaining()
+        laps: list[float] = []
+
+        def timed() -> T:
+            laps.append(clock.now())
+            try:
+                return work(lambda: laps.append(clock.now()))
+            except Exception:
+                raise
+            # A panic inside an engine is no Exception; it must end this search, not the loop.
+            except BaseException as error:
+                raise StoreError("The search index is damaged; restart to rebuild it.") from error
+
+        try:
+            with ctx.stage(stages[0]) as record:
+                try:
+                    async with asyncio.timeout_at(limit):
+                        return await loop.run_in_executor(self._executor, timed)
+                except TimeoutError as error:
+                    raise DeadlineExceeded(
+                        "The request's deadline passed during the search."
+                    ) from error
+        finally:
+            _tell_apart(ctx, record, stages, tuple(laps))
+
+
+def _tell_apart(
+    ctx: RequestContext, record: StageRecord, stages: Sequence[str], laps: Sequence[float]
+) -> None:
+    """Divide what was recorded as one stage; the last one that began has the outcome."""
+    if not laps:
+        return
+    ended_at, outcome = record.started_at + record.worked_s, record.outcome
+    record.waited_s = max(0.0, laps[0] - record.started_at)
+    for name, begun_at, end_at in zip(stages, laps, (*laps[1:], ended_at), strict=False):
+        if name != record.name:
+            record.outcome = "ok"
+            record = StageRecord(name, begun_at, outcome=outcome, attributes={})
+            ctx.stages.append(record)
+        record.worked_s = max(0.0, end_at - begun_at)
+
+
+def worked_s(ctx: RequestContext, since: int, stages: Sequence[str]) -> float:
+    """Return the seconds that stages worked, of the records from number ``since`` on."""
+    return sum(record.worked_s for record in ctx.stages[since:] if record.name in stages)
+
+
+def fetch(search: Search, ranked: Ranked) -> tuple[tuple[Hit, ...], Fused]:
+    """Fetch texts, best first, until ``top_k`` remain; return these, and how they led.
+
+    What has vanished, is newer than the snapshot or does not meet the demands is dropped: the
+    legs have filtered already, but no text leaves on their word alone.
+    """
+    hits: list[Hit] = []
+    places: list[int] = []
+    wanted = search.request.top_k
+    step = min(_ROWS_AT_ONCE, wanted + 2)
+    for start in range(0, len(ranked.ids), step):
+        ids: Sequence[int] = ranked.ids[start : start + step].tolist()
+        rows = {row.chunk_id: row for row in search.feed.rows(search.request.kb, ids)}
+        for place, chunk_id in enumerate(ids, start):
+            row = rows.get(chunk_id)
+            if row is None or row.version > search.snapshot.version:
+                continue
+            if not passes(row, search.demands):
+                continue
+            bm25, cosine = float(ranked.bm25[place]), float(ranked.cosine[place])
+            places.append(place)
+            hits.append(
+                Hit(
+                    chunk=row,
+                    score=min(1.0, max(0.0, float(ranked.scores[place]))),
+                    bm25=bm25 if bm25 > 0.0 else None,
+                    cosine=None if np.isnan(cosine) else cosine,
+                )
+            )
+            if len(hits) == wanted:
+                return tuple(hits), _led(ranked, places, wanted)
+    return tuple(hits), _led(ranked, places, wanted)
+
+
+def _led(ranked: Ranked, places: Sequence[int], wanted: int) -> Fused:
+    if not places:
+        return Fused(LegList(), math.inf, math.inf)
+    scores = ranked.scores[: places[-1] + 2].tolist()
+    hits = LegList(
+        tuple(ranked.ids[places].tolist()),
+        tuple(scores[place] for place in places),
+        len(places) == wanted,
+    )
+    leads = (better - worse for better, worse in pairwise(scores))
+    lead = min((lead for lead in leads if lead > _TWINS), default=math.inf)
+    last = places[-1]
+    edge = scores[last] - scores[last + 1] if last + 1 < len(scores) else math.inf
+    return Fused(hits, lead, edge)

@@ -1,0 +1,134 @@
+"""The rung of words alone, and the leg of words that the rung above it shares."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+
+from forebay.kernel.context import Coverage, RequestContext
+from forebay.kernel.errors import DeadlineExceeded, PartFailed, StoreError
+from forebay.kernel.stages import PartUse, SearchRequest, SearchResult
+from forebay.retrieval.engine import IndexDamaged
+from forebay.retrieval.evidence import Asked, evidence_of
+from forebay.retrieval.fusion import QueryFeatures, confidence, word_features, words_score
+from forebay.retrieval.lexical_search import LexicalHits, LexicalQuery
+from forebay.retrieval.searching import (
+    WORDS_PART,
+    Answer,
+    Indexes,
+    Lap,
+    Ranked,
+    Search,
+    Searching,
+    fetch,
+    patience,
+    worked_s,
+)
+from forebay.retrieval.settings import RetrievalSettings
+
+T = TypeVar("T")
+WORDS = "bm25"
+_STAGES = ("query.parse", "search.lexical")
+
+
+class Words(msgspec.Struct, frozen=True):
+    """What the word leg found; ``use`` says how long that took."""
+
+    query: LexicalQuery
+    hits: LexicalHits
+    features: QueryFeatures
+    use: PartUse
+
+
+class WordsRetriever:
+    """``Retriever`` by BM25 alone.
+
+    ``chosen``: nobody wanted vectors, so that words are the whole answer; else they are only
+    where they are sure.
+    """
+
+    def __init__(
+        self, indexes: Indexes, settings: RetrievalSettings, executor: Executor, *, chosen: bool
+    ) -> None:
+        self._searching = Searching(indexes, settings, executor)
+        self._chosen = chosen
+
+    async def retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
+        """See ``Retriever``; ``PartFailed`` when the words cannot be searched."""
+        with self._searching.entered(ctx, request) as search:
+            words = await find_words(self._searching, search)
+            sure = self._chosen or enough(search, words, self._searching.settings)
+            return await by_words(self._searching, search, words, sure=sure)
+
+
+def enough(search: Search, words: Words, settings: RetrievalSettings) -> bool:
+    """Whether vectors could add nothing: words are sure, or there is nothing to find."""
+    sure = confidence(words.features) >= settings.early_exit_confidence
+    return sure or not search.snapshot.lexical.chunks
+
+
+async def find_words(searching: Searching, search: Search) -> Words:
+    """Search by words; ``PartFailed`` when they cannot be searched in time."""
+    ctx, before = search.ctx, len(search.ctx.stages)
+
+    def work(lap: Lap) -> tuple[LexicalQuery, LexicalHits]:
+        lexical = search.snapshot.lexical
+        query = lexical.parse(search.request.query)
+        lap()
+        return query, lexical.search(query, search.demands, search.limit)
+
+    query, hits = await _in_time(searching, search, work)
+    features = word_features(query.known, hits.scores, hits.coverage)
+    return Words(query, hits, features, PartUse(WORDS_PART, worked_s(ctx, before, _STAGES)))
+
+
+async def _in_time(searching: Searching, search: Search, work: Callable[[Lap], T]) -> T:
+    ctx = search.ctx
+    allowed = patience(ctx, searching.settings.words_timeout_ms)
+    try:
+        async with asyncio.timeout(allowed.seconds):
+            return await searching.work(ctx, _STAGES, work)
+    except (TimeoutError, DeadlineExceeded) as error:
+        if ctx.deadline.expired():
+            raise DeadlineExceeded("The request's deadline passed during the search.") from error
+        raise PartFailed(
+            WORDS_PART, "bm25_timeout", late_s=allowed.seconds, at_fault=not allowed.cut
+        ) from error
+    except (IndexDamaged, StoreError) as error:
+        raise PartFailed(WORDS_PART, "index_damaged") from error
+
+
+async def by_words(
+    searching: Searching, search: Search, words: Words, *, sure: bool
+) -> SearchResult:
+    """Answer by words alone; ``sure``: that is as good as any answer."""
+
+    def work(_: Lap) -> Answer:
+        unseen = np.full(len(words.hits.ids), np.nan)
+        shares = words_score(words.hits.scores, words.query.ideal)
+        ranked = Ranked(words.hits.ids, shares, words.hits.scores, unseen)
+        hits, fused = fetch(search, ranked)
+        asked = asked_of(search, words.query)
+        return Answer(hits, evidence_of(asked, words.hits, None, fused) if sure else None)
+
+    answer = await searching.work(search.ctx, ("fusion",), work)
+    search.ctx.rung = WORDS
+    return SearchResult(
+        answer.hits,
+        WORDS,
+        search.snapshot.version,
+        answer.evidence,
+        coverage=Coverage(words=1.0, vectors=None if sure else 0.0),
+        sure=sure,
+        uses=(words.use,),
+    )
+
+
+def asked_of(search: Search, query: LexicalQuery) -> Asked:
+    """The search as its evidence tells it."""
+    return Asked(search.request.query, query, search.demands, search.snapshot.lexical, search.limit)
