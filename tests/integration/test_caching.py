@@ -117,6 +117,30 @@ async def test_an_answer_is_made_once_and_comes_back_the_same(tmp_path: Path) ->
         assert second.json["usage"]["completion_tokens"] == 0
 
 
+async def test_the_very_same_request_is_told_again_until_something_changes(tmp_path: Path) -> None:
+    async with cached(tmp_path) as (server, engines, _):
+        tiers = server.service.answerer.tiers
+
+        def again() -> int:
+            return int(tiers.statistics()["replay"]["told"])
+
+        first, _, third, fourth = [await server.ask() for _ in range(4)]
+        assert again() == 2
+        assert told(third) == told(fourth) | {"answer": "hit"}
+        for field in ("choices", "citations", "model"):
+            assert third.json[field] == first.json[field]
+        assert third.json["id"] != fourth.json["id"]
+        # Another knowledge base is nothing to it; a change of what it rests on ends it.
+        await change(server, "PUT", "# Other\n\nNothing of it.\n", "/v1/kb/other/documents/o.md")
+        assert (told(await server.ask())["answer"], again()) == ("hit", 3)
+        await change(server, "DELETE")
+        gone = await server.ask()
+        assert (told(gone)["answer"], cited(gone), again()) == ("miss", set(), 3)
+        assert generated(engines) == 2
+        assert tiers.purge() > 0
+        assert tiers.statistics()["replay"]["bytes"] == 0
+
+
 async def test_a_kept_answer_is_a_stream_too(tmp_path: Path) -> None:
     async with cached(tmp_path) as (server, _, _):
         whole = await server.ask()

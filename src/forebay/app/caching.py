@@ -38,6 +38,7 @@ from forebay.cache.shared_redis import RedisValues
 from forebay.cache.values import KIND_ANSWER, KIND_RETRIEVAL, Codec, StructCodec
 from forebay.cache.versioned import Entry, TierParts, VersionedTier
 from forebay.context.attribution import unsupported_share
+from forebay.gateway.replay import Replays
 from forebay.kernel.caching import SharedValues
 from forebay.kernel.clock import Clock, WallClock
 from forebay.kernel.context import Principal
@@ -50,6 +51,7 @@ from forebay.pipeline.answer_cache import (
 )
 from forebay.pipeline.messages import Answering, AnswerRequest, StoredAnswer
 from forebay.pipeline.near_answers import NearAnswers, NearParts
+from forebay.pipeline.recollection import ChargeAtOnce
 from forebay.retrieval.bounds import LoggedBounds
 
 V = TypeVar("V")
@@ -79,6 +81,13 @@ class Marks:
             if len(self._known) > MARKS_KEPT:
                 self._known.popitem(last=False)
         return known
+
+
+class Charging(msgspec.Struct, frozen=True):
+    """How those are charged whom no engine answers: for a question, and for tokens at once."""
+
+    question: Charge
+    at_once: ChargeAtOnce
 
 
 class Scheme:
@@ -144,6 +153,7 @@ class Tiers(msgspec.Struct):
     sessions: Sessions | None = None
     prewarming: Callable[[], dict[str, float]] | None = None
     rewarming: Callable[[], dict[str, int]] | None = None
+    replays: Replays | None = None
     rules: AnswerRules = AnswerRules(CacheSettings().answers)
 
     def reload(self, settings: CacheSettings) -> None:
@@ -163,6 +173,9 @@ class Tiers(msgspec.Struct):
             self.prompts.clear()
         if self.sessions is not None:
             self.sessions.clear()
+        if self.replays is not None:
+            # They would not be told any more, but their texts are to be gone.
+            self.replays.clear()
         return sum(self._purged(name, tier, kb) for name, tier in self.memory.items())
 
     def _purged(self, name: str, tier: MemoryTier[bytes], kb: str) -> int:
@@ -193,6 +206,8 @@ class Tiers(msgspec.Struct):
             found["prompt"] = self.prompts.statistics()
         if self.sessions is not None:
             found["session"] = self.sessions.statistics()
+        if self.replays is not None:
+            found["replay"] = dict(self.replays.statistics())
         if self.rewarming is not None:
             found["retrieval"].update(self.rewarming())
         if self.prewarming is not None:
@@ -293,15 +308,16 @@ class TierOpener:
         return self.tiers.versioned["answer"]
 
     def answering(
-        self, inner: Answering, template: str, charge: Charge, attend: Attend
-    ) -> Answering:
+        self, inner: Answering, template: str, charging: Charging, attend: Attend
+    ) -> CachedAnswering:
         """The answering life, with answers that rules allow to be kept."""
         parts = AnswerCacheParts(
             tier=self._answers(),
             serving=self._reading.versions,
             rules=lambda: self.tiers.rules,
             key_of=self._scheme(template).answer,
-            charge=charge,
+            charge=charging.question,
+            charge_at_once=charging.at_once,
             attend=attend,
             unsupported=unsupported_share,
             clock=self._wall,

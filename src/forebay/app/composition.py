@@ -16,7 +16,7 @@ import uvloop
 from forebay import __version__
 from forebay.app.admitting import open_admission
 from forebay.app.bearer_keys import generation_keys
-from forebay.app.caching import TierOpener, Tiers, open_tiers
+from forebay.app.caching import Charging, TierOpener, Tiers, open_tiers
 from forebay.app.eventing import Events, open_events
 from forebay.app.guarding import Guarded, open_guarded
 from forebay.app.ladders import open_ladder
@@ -48,6 +48,7 @@ from forebay.kernel.clock import WallClock
 from forebay.kernel.context import RequestContext
 from forebay.kernel.stages import GenerationRequest, Retriever, TokenCounter
 from forebay.pipeline.answer import AnswerParts, AnswerPipeline, claimant
+from forebay.pipeline.answer_cache import CachedAnswering
 from forebay.pipeline.chunk_keys import GuardedKnowledge
 from forebay.pipeline.knowledge import KnowledgeService
 from forebay.pipeline.listening import Listening
@@ -75,7 +76,7 @@ class Answerer(msgspec.Struct, frozen=True):
     """The answering half of a process."""
 
     process: Process
-    answering: Answering
+    answering: Listening
     admission: Admission
     retriever: BoundedRetriever
     ladder: LadderRetriever
@@ -189,7 +190,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
         answering = opener.answering(
             _answering(settings, parts, counter),
             prompting.version,
-            partial(_charge_question, admission, counter),
+            _charging(admission, counter),
             lambda ctx: admission.desk.attended(claimant(ctx)),
         )
         around = Around(opener.tiers, parts.prompting, answering, retriever, admission)
@@ -220,10 +221,13 @@ async def _ahead(
     return await stack.enter_async_context(open_prewarming(process, around, serves=serves))
 
 
-def _heard(answering: Answering, opener: TierOpener, prewarmer: Prewarmer | None) -> Answering:
+def _heard(
+    answering: CachedAnswering, opener: TierOpener, prewarmer: Prewarmer | None
+) -> Listening:
     """The answering life, with what listens to it."""
     told = None if prewarmer is None else prewarmer.asked
-    return Listening(answering, opener.sessions(), told, WallClock())
+    sessions, recollecting = opener.sessions(), answering.recollect
+    return Listening(answering, sessions, told, WallClock(), recollecting)
 
 
 async def _charge_question(
@@ -242,6 +246,16 @@ async def _retrieving(
     embedder = opener.embedder(reading.embedder)
     ladder = await stack.enter_async_context(open_ladder(reading, embedder))
     return ladder, _bounded(ladder, reading.settings, admission)
+
+
+def _charging(admission: Admission, counter: TokenCounter) -> Charging:
+    return Charging(
+        partial(_charge_question, admission, counter), partial(_charge_at_once, admission)
+    )
+
+
+def _charge_at_once(admission: Admission, ctx: RequestContext, tokens: int) -> bool:
+    return admission.charge_at_once(claimant(ctx), "chat", tokens)
 
 
 def _bounded(retriever: Retriever, settings: Settings, admission: Admission) -> BoundedRetriever:
@@ -328,6 +342,7 @@ async def open_service(
             poke = process.reading.versions.poke
             async with open_events(coordination, answerer.tiers, poke) as events:
                 service = Service(build_app(parts), answerer, events)
+                answerer.tiers.replays = service.app.replays
                 held.append(service)
                 yield service
     finally:
@@ -354,6 +369,8 @@ def _parts(
     )
     return GatewayParts(
         answering=answerer.answering,
+        recollecting=answerer.answering.recollect,
+        replays_max_bytes=settings.cache.answers.replays_max_bytes,
         knowledge=GuardedKnowledge(knowledge, answerer.guarded.guard),
         chunks=answerer.guarded.chunks,
         identity=Identity(build_table(settings.tenants)),

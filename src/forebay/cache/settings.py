@@ -110,6 +110,14 @@ class AnswerTierSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
             le=1.0,
         ),
     ] = 0.05
+    replays_max_bytes: Annotated[
+        int,
+        Meta(
+            description="Memory of requests that are answered again without being read again; 0: "
+            "none.",
+            ge=0,
+        ),
+    ] = 16_000_000
     near: NearSettings = NearSettings()
 
 

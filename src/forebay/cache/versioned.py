@@ -103,6 +103,23 @@ class VersionedTier(Generic[V]):
             self._remember(key, found.entry, self._parts.codec.encode(key, found.entry))
         return found
 
+    def still(self, key: bytes, data: bytes, entry: Entry[V], served: Served) -> bool:
+        """Whether memory has these very bytes, read before as ``entry``, and they may be served."""
+        return (
+            self._parts.memory.peek(key) is data
+            and entry.kb_version >= served.version
+            and self._left_s(entry) > 0
+        )
+
+    def took(self, key: bytes) -> None:
+        """Count what is ``still`` there as found by ``held``."""
+        self._parts.memory.get(key)
+        self.verdicts["hit"] += 1
+
+    def bytes_of(self, key: bytes) -> bytes | None:
+        """The entry's bytes in memory, nothing counted."""
+        return self._parts.memory.peek(key)
+
     def seen(self, key: bytes, served: Served) -> Found[V]:
         """What ``held`` would say, with nothing changed and nothing counted."""
         data = self._parts.memory.peek(key)

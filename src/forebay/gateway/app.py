@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
@@ -21,8 +20,11 @@ from forebay.gateway.errors import ClientGone, Failure, ShuttingDown, failure, o
 from forebay.gateway.exchange import Exchange, Scope
 from forebay.gateway.identity import Identity
 from forebay.gateway.parts import GatewayParts
+from forebay.gateway.peek import Peek
 from forebay.gateway.peers import PeerRules
+from forebay.gateway.replay import Replays, head_of
 from forebay.gateway.routes import RouteSpec, RouteTable
+from forebay.gateway.telling import Teller, request_id_of
 from forebay.gateway.watching import DisconnectWatch
 from forebay.kernel.clock import Deadline
 from forebay.kernel.context import Principal, RequestContext
@@ -42,7 +44,6 @@ from forebay.wire.encoding import encode_json
 from forebay.wire.sse import encode_data
 
 log = logging.getLogger("forebay.gateway")
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 _LAST_WORDS_S = 1.0
 EXPOSED_HEADERS = (
     "x-request-id", "server-timing", "x-forebay-cache", "x-forebay-rung", "x-forebay-kb-version",
@@ -82,8 +83,10 @@ class GatewayApp:
         parts: GatewayParts,
         routes: RouteTable,
         lifespan: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+        teller: Teller | None = None,
     ) -> None:
         self.parts = parts
+        self._teller = teller
         self.routes = routes
         self._lifespan_of_routes = lifespan
         settings = parts.settings
@@ -111,6 +114,11 @@ class GatewayApp:
     def identity(self) -> Identity:
         """Who may ask; ``replace`` its table to reload keys."""
         return self.parts.identity
+
+    @property
+    def replays(self) -> Replays | None:
+        """Requests that are answered again without being read again; None: switched off."""
+        return None if self._teller is None else self._teller.replays
 
     @property
     def in_flight(self) -> int:
@@ -152,9 +160,30 @@ class GatewayApp:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _http(self, scope: Scope, receive: Any, send: Any) -> None:
-        x = Exchange(scope, receive, send)
-        sent = x.headers.get("x-request-id", "")
-        x.request_id = sent if _REQUEST_ID.fullmatch(sent) else f"req-{self.parts.new_id()}"
+        teller = self._teller
+        if teller is None or not teller.may_know(scope):
+            await self._exchange(Exchange(scope, receive, send))
+            return
+        peek = Peek(receive)
+        try:
+            head = head_of(scope)
+            replay = teller.replays.find(head, peek.look())
+            if (
+                replay is None
+                or not self._takes_more()
+                or not await teller.tells(replay, scope, send)
+            ):
+                x = Exchange(scope, peek, send)
+                x.replay_head = head
+                await self._exchange(x)
+        finally:
+            peek.close()
+
+    def _takes_more(self) -> bool:
+        return not self.draining and len(self._running) < self.parts.settings.max_in_flight
+
+    async def _exchange(self, x: Exchange) -> None:
+        x.request_id = request_id_of(x.headers.get("x-request-id", ""), self.parts)
         x.trace = self.parts.begin_trace(x.headers.get("traceparent"))
         with request_ids(x.request_id, x.trace):
             await self._handle(x)

@@ -15,9 +15,11 @@ from forebay.gateway.mcp_route import McpRoute
 from forebay.gateway.models import ModelRoutes
 from forebay.gateway.openapi import OpenApiRoute
 from forebay.gateway.parts import GatewayParts
+from forebay.gateway.replay import Replays
 from forebay.gateway.rerank import RerankRoute
 from forebay.gateway.routes import RouteSpec, RouteTable
 from forebay.gateway.search import SearchRoute
+from forebay.gateway.telling import Teller
 from forebay.gateway.uploads import PARAMETERS
 from forebay.gateway.vectors import EmbeddingsRoute
 from forebay.policy.admission import AdmissionOverrides
@@ -55,10 +57,11 @@ class _Drain:
 def build_app(parts: GatewayParts) -> GatewayApp:
     """Put the ASGI application together."""
     drain = _Drain()
+    replays = _replays(parts)
     directory = KbDirectory(parts.knowledge, parts.clock, parts.settings.default_kb)
     knowledge = KnowledgeRoutes(parts, directory)
     specs = (
-        *_answering(parts, directory),
+        *_answering(parts, directory, replays),
         *_stages(parts, directory),
         *_models(directory),
         *_knowledge(knowledge),
@@ -70,7 +73,8 @@ def build_app(parts: GatewayParts) -> GatewayApp:
     specs = (*specs, _openapi(specs, parts.version))
     mcp = McpRoute(parts, directory)
     specs = (*specs, _mcp(mcp))
-    app = GatewayApp(parts, RouteTable(specs), mcp.running)
+    teller = None if replays is None else Teller(parts, replays)
+    app = GatewayApp(parts, RouteTable(specs), mcp.running, teller)
     drain.app = app
     return app
 
@@ -82,14 +86,28 @@ def build_mcp(parts: GatewayParts) -> McpTools:
     return McpTools(parts, KbDirectory(parts.knowledge, parts.clock, parts.settings.default_kb))
 
 
-def _answering(parts: GatewayParts, directory: KbDirectory) -> tuple[RouteSpec, ...]:
+def _replays(parts: GatewayParts) -> Replays | None:
+    """Equal requests are remembered while the tables hold that their senders were found in."""
+    if parts.recollecting is None or not parts.replays_max_bytes:
+        return None
+    identity, quotas = parts.identity, parts.quotas
+
+    def tables() -> tuple[object, ...]:
+        return identity.table, None if quotas is None else quotas.effective.priorities
+
+    return Replays(parts.replays_max_bytes, tables)
+
+
+def _answering(
+    parts: GatewayParts, directory: KbDirectory, replays: Replays | None
+) -> tuple[RouteSpec, ...]:
     return (
         RouteSpec(
             method="POST",
             path="/v1/chat/completions",
             name="chat",
             summary="Answer a conversation from a knowledge base, with citations.",
-            handler=ChatRoute(parts, directory),
+            handler=ChatRoute(parts, directory, replays),
             effort="answer",
             body=ChatRequest,
             reply=ChatCompletion,

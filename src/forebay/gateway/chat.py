@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import Literal, cast
 
+import msgspec
+
 from forebay.gateway.chat_stream import ChunkWriter
 from forebay.gateway.directory import PREFIX, KbDirectory
-from forebay.gateway.exchange import Exchange, stage_headers
+from forebay.gateway.exchange import JSON_HEADERS, STREAM_HEADERS, Exchange, stage_headers
 from forebay.gateway.parts import GatewayParts
 from forebay.gateway.rendering import AnswerFrame, citation_body, forebay_body, usage_body
+from forebay.gateway.replay import Replay, Replays, Telling, Template
 from forebay.gateway.watching import ReadAhead
+from forebay.kernel.context import RequestContext
 from forebay.kernel.errors import EngineError, InvalidRequest
 from forebay.kernel.stages import Message, Sampling
 from forebay.kernel.streams import closing
 from forebay.pipeline.messages import AnswerDelta, AnswerEnd, AnswerRequest
+from forebay.pipeline.recollection import Recollection
 from forebay.wire.chat import (
     AnswerMessage,
     ChatCompletion,
@@ -23,6 +28,7 @@ from forebay.wire.chat import (
     ContentPart,
 )
 from forebay.wire.decoding import JsonDecoder
+from forebay.wire.encoding import encode_json
 
 _ROLES = {"developer": "system", "function": "tool"}
 _DEFAULT_TOP_K = 5
@@ -32,9 +38,12 @@ RoleName = Literal["system", "user", "assistant", "tool"]
 class ChatRoute:
     """Answers chat completions from a knowledge base."""
 
-    def __init__(self, parts: GatewayParts, directory: KbDirectory) -> None:
+    def __init__(
+        self, parts: GatewayParts, directory: KbDirectory, replays: Replays | None = None
+    ) -> None:
         self._parts = parts
         self._directory = directory
+        self._replays = replays
         self._decoder = JsonDecoder(ChatRequest)
 
     async def __call__(self, x: Exchange) -> None:
@@ -55,6 +64,8 @@ class ChatRoute:
             await self._stream(x, request, frame)
         else:
             await self._whole(x, request, frame)
+        if self._replays is not None and self._directory.lasting(x.principal, body.model):
+            self._remember(self._replays, x, request, frame)
 
     async def _whole(self, x: Exchange, request: AnswerRequest, frame: AnswerFrame) -> None:
         pieces: list[str] = []
@@ -71,15 +82,7 @@ class ChatRoute:
         if end is None:
             raise _cut()
         x.usage, x.model = end.usage, end.model
-        answer = ChatCompletion(
-            id=frame.id,
-            created=frame.created,
-            model=frame.model,
-            choices=(Choice(AnswerMessage("".join(pieces)), end.finish_reason),),
-            usage=usage_body(end.usage),
-            citations=tuple(citation_body(citation) for citation in end.citations),
-            forebay=forebay_body(x.context, frame.kb, end),
-        )
+        answer = completion(x.context, frame, "".join(pieces), end)
         await x.reply_json(answer, headers=stage_headers(x.context))
 
     async def _stream(self, x: Exchange, request: AnswerRequest, frame: AnswerFrame) -> None:
@@ -106,6 +109,64 @@ class ChatRoute:
                     await x.finish(data)
                 else:
                     await x.write(data)
+
+    def _remember(
+        self, replays: Replays, x: Exchange, request: AnswerRequest, frame: AnswerFrame
+    ) -> None:
+        """Spare the next request that is equal to this one the long way, if it was a hit."""
+        ctx, usage, recollecting = x.context, x.usage, self._parts.recollecting
+        if recollecting is None or x.replay_head is None or usage is None:
+            return
+        if ctx.cache["answer"] != "hit" or ctx.stages or ctx.rate is not None:
+            return
+        kept = recollecting(ctx, request, usage.prompt_tokens)
+        if kept is not None:
+            replay = Replay(
+                valid_for=replays.tables(),
+                principal=ctx.principal,
+                address=x.peer.address,
+                recollection=kept,
+                telling=self._telling(x, frame, kept),
+            )
+            replays.keep(x.replay_head, x.body, replay)
+
+    def _telling(self, x: Exchange, frame: AnswerFrame, kept: Recollection) -> Telling:
+        """The answer with marks, which nothing else can be, for what each telling has anew."""
+        delta, end = kept.told()
+        marks = [self._parts.new_id() for _ in range(3)]
+        created = int(marks[1][:15], 16)
+        frame = msgspec.structs.replace(frame, id=marks[0], created=created)
+        marked = x.context.like(marks[2])
+        if x.streaming:
+            writer = ChunkWriter(frame, lambda end: forebay_body(marked, frame.kb, end))
+            data = writer.encode([delta, end])
+        else:
+            data = encode_json(completion(marked, frame, delta.text, end))
+        places = (marks[0].encode(), str(created).encode(), marks[2].encode())
+        lines = (*(STREAM_HEADERS if x.streaming else JSON_HEADERS), *stage_headers(x.context))
+        return Telling(
+            body=Template(data, places),
+            headers=tuple((name.encode(), value.encode("latin-1")) for name, value in lines),
+            kb=frame.kb,
+            model=end.model,
+            prompt_tokens=end.usage.prompt_tokens,
+            streamed=x.streaming,
+        )
+
+
+def completion(
+    ctx: RequestContext, frame: AnswerFrame, text: str, end: AnswerEnd
+) -> ChatCompletion:
+    """A whole answer on the wire."""
+    return ChatCompletion(
+        id=frame.id,
+        created=frame.created,
+        model=frame.model,
+        choices=(Choice(AnswerMessage(text), end.finish_reason),),
+        usage=usage_body(end.usage),
+        citations=tuple(citation_body(citation) for citation in end.citations),
+        forebay=forebay_body(ctx, frame.kb, end),
+    )
 
 
 def check_supported(body: ChatRequest) -> None:

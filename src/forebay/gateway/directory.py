@@ -61,6 +61,10 @@ class KbDirectory:
             return readable[0]
         raise no_such_model(model)
 
+    def lasting(self, principal: Principal, model: str) -> bool:
+        """Whether a model name means the same kb for as long as that exists."""
+        return model.startswith(PREFIX) or (principal.default_kb or self._default) is not None
+
     def _known(self, principal: Principal, name: str) -> bool:
         exists, allowed = name in self._kbs, principal.may_read(name)
         return exists and allowed

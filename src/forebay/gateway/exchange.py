@@ -13,6 +13,7 @@ import msgspec
 
 from forebay.gateway.errors import ClientGone, EncodedBody, SlowRequest
 from forebay.gateway.peers import Peer
+from forebay.gateway.replay import HeadKey
 from forebay.gateway.timing import server_timing
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.errors import InvalidRequest, PayloadTooLarge
@@ -27,7 +28,8 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 JSON = "application/json"
 UNTRACED = TraceIds("0" * 32, "0" * 16, None, False)
 _THREAD_ABOVE_BYTES = 256 * 1024
-_STREAM_HEADERS = (
+JSON_HEADERS = (("content-type", JSON),)
+STREAM_HEADERS = (
     ("content-type", "text/event-stream; charset=utf-8"),
     ("cache-control", "no-cache"),
     ("x-accel-buffering", "no"),
@@ -59,6 +61,7 @@ class Exchange:
         self.first_text_at: float | None = None
         self.ctx: RequestContext | None = None
         self.unsent: Callable[[], bytes] = bytes
+        self.replay_head: HeadKey | None = None
         self._server_send = send
 
     @property
@@ -196,7 +199,7 @@ class Exchange:
     async def start_stream(self, headers: Iterable[tuple[str, str]] = ()) -> None:
         """Send the headers of an event stream."""
         self.streaming = True
-        await self._start(200, (*_STREAM_HEADERS, *headers))
+        await self._start(200, (*STREAM_HEADERS, *headers))
 
     async def write(self, data: bytes) -> None:
         """Send a piece of a stream; waits while the client does not read."""
@@ -211,8 +214,7 @@ class Exchange:
         try:
             await self._server_send(message)
         except RuntimeError as error:
-            # uvloop's word for a connection that broke before anybody was told.
-            if "handler is closed" not in str(error):
+            if not closed(error):
                 raise
             raise ClientGone("the client closed the connection.") from error
 
@@ -229,6 +231,11 @@ class Exchange:
                 "headers": [(name.encode(), value.encode("latin-1")) for name, value in lines],
             }
         )
+
+
+def closed(error: RuntimeError) -> bool:
+    """Whether it is uvloop's word for a connection that broke before anybody was told."""
+    return "handler is closed" in str(error)
 
 
 def stage_headers(ctx: RequestContext) -> list[tuple[str, str]]:

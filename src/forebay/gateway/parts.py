@@ -14,6 +14,7 @@ from forebay.kernel.clock import Clock, WallClock
 from forebay.kernel.stages import Embedder, Reranker
 from forebay.pipeline.chunk_keys import ChunkService
 from forebay.pipeline.messages import Answering, Knowledge
+from forebay.pipeline.recollection import Recollecting
 from forebay.telemetry.ids import TraceIds, begin_trace
 from forebay.telemetry.metrics import Metrics
 from forebay.telemetry.opening import Sink
@@ -47,6 +48,7 @@ class GatewayParts(msgspec.Struct, frozen=True):
     ``embedder`` None answers /v1/embeddings, ``reranker`` None /v1/rerank, with 404; ``quotas``
     None leaves /v1/admission out, ``chunks`` None the keys of chunks.
     ``figures`` answers /metrics for every process of the service; None: this one shows its own.
+    ``recollecting`` remembers answers for equal requests in ``replays_max_bytes``.
     ``count_tokens`` counts an embedding request's tokens off the event loop; without it the
     count is an estimate from characters.
     """
@@ -67,5 +69,7 @@ class GatewayParts(msgspec.Struct, frozen=True):
     quotas: QuotaKeeper | None = None
     chunks: ChunkService | None = None
     figures: Callable[[], Awaitable[bytes]] | None = None
+    recollecting: Recollecting | None = None
+    replays_max_bytes: int = 0
     count_tokens: Callable[[Sequence[str]], int] | None = None
     version: str = "0"

@@ -198,6 +198,18 @@ class RequestContext:
         self.labels: dict[str, str] = {}
         self.cache: dict[str, str] = {"embedding": "off", "retrieval": "off", "answer": "off"}
 
+    def like(self, request_id: str) -> RequestContext:
+        """The context of an equal request that was told the same of its answer."""
+        other = RequestContext(
+            request_id=request_id,
+            principal=self.principal,
+            deadline=self.deadline,
+            clock=self.clock,
+            no_cache=self.no_cache,
+        )
+        other.cache, other.rung, other.kb_version = dict(self.cache), self.rung, self.kb_version
+        return other
+
     @contextmanager
     def stage(self, name: str, *, waited_s: float = 0.0) -> Iterator[StageRecord]:
         """Record a stage: its working time and its outcome, also when it raises.

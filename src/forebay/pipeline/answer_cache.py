@@ -37,6 +37,7 @@ from forebay.pipeline.messages import (
     Usage,
 )
 from forebay.pipeline.near_answers import NearAnswers
+from forebay.pipeline.recollection import ChargeAtOnce, KeptAnswer, Recollection
 
 TIER = "answer"
 NEAR = "near"
@@ -53,6 +54,7 @@ class AnswerCacheParts(msgspec.Struct, frozen=True):
     ``rules`` answers those in force. ``charge`` takes what a question costs that is answered from
     here, and says how many tokens that is; ``attend`` counts who listens to somebody else's answer
     as in work. ``unsupported`` is the share of a text's statements that no passage holds.
+    ``charge_at_once`` None: nothing is remembered for those who ask the very same.
     """
 
     tier: VersionedTier[StoredAnswer]
@@ -65,6 +67,7 @@ class AnswerCacheParts(msgspec.Struct, frozen=True):
     clock: Clock
     claims: Claims | None = None
     near: NearAnswers | None = None
+    charge_at_once: ChargeAtOnce | None = None
 
 
 class _Question(msgspec.Struct, frozen=True):
@@ -137,6 +140,36 @@ class CachedAnswering:
         if rule is None:
             return None, Found("absent")
         return rule, self._parts.tier.seen(self._parts.key_of(principal, request, rule), served)
+
+    def recollect(
+        self, ctx: RequestContext, request: AnswerRequest, tokens: int
+    ) -> Recollection | None:
+        """What to remember for requests equal to this one, which was just answered from memory.
+
+        ``tokens`` is what it was charged.
+        """
+        parts, charge = self._parts, self._parts.charge_at_once
+        served = parts.serving.current(request.kb)
+        if charge is None or served is None or ctx.cache[TIER] != "hit":
+            return None
+        rule, _ = self._rule(ctx.principal, request)
+        if rule is None:
+            return None
+        key = parts.key_of(ctx.principal, request, rule)
+        data, entry = parts.tier.bytes_of(key), parts.tier.seen(key, served).entry
+        if data is None or entry is None or entry.kb_version < served.version:
+            return None
+        return KeptAnswer(
+            tier=parts.tier,
+            serving=parts.serving,
+            rules=parts.rules(),
+            rules_now=parts.rules,
+            charge=charge,
+            key=key,
+            data=data,
+            entry=entry,
+            tokens=tokens,
+        )
 
     async def close(self) -> None:
         """End answers under way."""

@@ -15,6 +15,7 @@ from forebay.kernel.context import RequestContext
 from forebay.kernel.stages import SearchRequest, SearchResult
 from forebay.kernel.streams import closing
 from forebay.pipeline.messages import AnswerDelta, AnswerEnd, Answering, AnswerRequest
+from forebay.pipeline.recollection import Recollecting, Recollection
 
 Told = Callable[[Asked], None]
 
@@ -26,9 +27,15 @@ class Listening:
     """
 
     def __init__(
-        self, inner: Answering, sessions: Sessions | None, told: Told | None, clock: Clock
+        self,
+        inner: Answering,
+        sessions: Sessions | None,
+        told: Told | None,
+        clock: Clock,
+        recollecting: Recollecting | None = None,
     ) -> None:
         self._inner = inner
+        self._recollecting = recollecting
         self._sessions = sessions
         self._told = told
         self._clock = clock
@@ -54,6 +61,18 @@ class Listening:
                     self._tell(ctx, request, kind)
                 yield event
 
+    def recollect(
+        self, ctx: RequestContext, request: AnswerRequest, tokens: int
+    ) -> Recollection | None:
+        """What the inner life would remember, with what this one tells of it."""
+        if self._recollecting is None:
+            return None
+        kept = self._recollecting(ctx, request, tokens)
+        if kept is None:
+            return None
+        kind = self._summed_up(ctx, request)
+        return _Heard(kept, dict(ctx.labels), lambda again: self._tell(again, request, kind))
+
     def _summed_up(self, ctx: RequestContext, request: AnswerRequest) -> str:
         if self._sessions is None:
             return "fact-normal"
@@ -78,6 +97,26 @@ class Listening:
         if ctx.cache.get("retrieval") == "miss":
             cold_s = next((one.worked_s for one in ctx.stages if one.name == "retrieval"), None)
         return Asked(self._clock.now(), _who(ctx), kind, question, cold_s)
+
+
+class _Heard:
+    """``Recollection`` that is listened to; a conversation is summed up once for all times."""
+
+    def __init__(
+        self, kept: Recollection, labels: dict[str, str], tell: Callable[[RequestContext], None]
+    ) -> None:
+        self._kept = kept
+        self._labels = labels
+        self._tell = tell
+        self.told = kept.told
+
+    def again(self, ctx: RequestContext) -> bool:
+        """See ``Recollection``."""
+        if not self._kept.again(ctx):
+            return False
+        ctx.labels.update(self._labels)
+        self._tell(ctx)
+        return True
 
 
 def _lasting(ctx: RequestContext, text: str) -> bool:

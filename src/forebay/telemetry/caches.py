@@ -25,6 +25,7 @@ _EVENTS = {
     "failed": "failed",
     "put_off": "put_off",
     "lost": "lost",
+    "told": "told",
 }
 """What a tier counts, by its name there: what becomes of entries beside hits and misses."""
 _REFUSED = "refused_"

@@ -106,6 +106,7 @@ class Tier:
         self.world = World()
         self.life = Life(self.world, self.clock)
         self.charged: list[str] = []
+        self.charged_at_once: list[int] = []
         self.refusing = False
         self.listening, self.most_listening = 0, 1_000
         self.prompt = PromptSetup("t1", "m1", "v1")
@@ -129,6 +130,7 @@ class Tier:
                 rules=lambda: self.rules,
                 key_of=self.key_of,
                 charge=self.charge,
+                charge_at_once=self.charge_at_once,
                 attend=self.attend,
                 unsupported=unsupported_share,
                 clock=self.clock,
@@ -150,6 +152,12 @@ class Tier:
             raise RateLimited("too much", retry_after_s=1.0)
         self.charged.append(question)
         return 5
+
+    def charge_at_once(self, ctx: RequestContext, tokens: int) -> bool:
+        del ctx
+        if not self.refusing:
+            self.charged_at_once.append(tokens)
+        return not self.refusing
 
     @contextmanager
     def attend(self, ctx: RequestContext) -> Iterator[None]:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from forebay.kernel.clock import Clock
 from forebay.kernel.context import HedgeOutcome, Hedging, RateState
-from forebay.kernel.errors import DeadlineExceeded, EngineRefused
+from forebay.kernel.errors import DeadlineExceeded, EngineRefused, ForebayError
 from forebay.policy.admission.claims import Claimant
 from forebay.policy.admission.desk import Ask, Desk, Entry, charged
 from forebay.policy.admission.settings import AdmissionSettings
@@ -181,6 +181,18 @@ class Admission:
         claims, cost = self.desk.price(who, route, tokens)
         if claims:
             charged(await self._shared.obtain(claims, cost))
+
+    def charge_at_once(self, who: Claimant, route: str, tokens: int) -> bool:
+        """Charge as ``charge`` does, unless it is refused or others have to be asked."""
+        if not self.desk.price(who, route, tokens)[0]:
+            return True
+        if self._shared is not None:
+            return False
+        try:
+            self.desk.charge(who, route, tokens)
+        except ForebayError:
+            return False
+        return True
 
     @asynccontextmanager
     async def hold(self, asks: Sequence[Ask]) -> AsyncIterator[Entry]:
