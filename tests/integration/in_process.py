@@ -176,13 +176,13 @@ def engine_config(*urls: str, **pool: object) -> str:
 
 
 @asynccontextmanager
-async def gateway(folder: Path, config: str) -> AsyncIterator[Gateway]:
-    """Serve one document from ``folder`` as ``forebay/kb`` until the block ends."""
+async def gateway(folder: Path, config: str, embedding: str = LEXICAL) -> AsyncIterator[Gateway]:
+    """Serve one document, and what else is in ``folder/docs``, as ``forebay/kb``."""
     documents = folder / "docs"
     documents.mkdir(parents=True, exist_ok=True)
     (documents / "dam.md").write_text(TEXT, encoding="utf-8")
     file = folder / "forebay.toml"
-    file.write_text(LEXICAL + config, encoding="utf-8")
+    file.write_text(embedding + config, encoding="utf-8")
     flags = {"store.path": str(folder / "store"), "server.port": "0"}
     settings, _ = load_settings(file, flags, {})
     async with open_process(settings, write=True) as process:

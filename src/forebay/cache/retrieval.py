@@ -17,7 +17,7 @@ from forebay.cache.settings import RetrievalTierSettings
 from forebay.cache.versioned import Entry, Found, VersionedTier
 from forebay.kernel.caching import Served, ServedVersions
 from forebay.kernel.clock import Clock
-from forebay.kernel.context import Degradation, Principal, Priority, RequestContext
+from forebay.kernel.context import Coverage, Degradation, Principal, Priority, RequestContext
 from forebay.kernel.documents import Hit
 from forebay.kernel.stages import Retriever, SearchRequest, SearchResult
 
@@ -34,6 +34,7 @@ class KeptHits(msgspec.Struct, frozen=True, array_like=True):
 
     hits: tuple[Hit, ...]
     rung: str
+    coverage: Coverage | None = None
 
 
 class _Searched(msgspec.Struct, frozen=True):
@@ -113,7 +114,7 @@ class CachedRetriever:
         await self._flights.close()
 
     def _told(self, ctx: RequestContext, result: SearchResult) -> SearchResult:
-        ctx.rung = result.rung
+        ctx.rung, ctx.coverage = result.rung, result.coverage
         if ctx.kb_version is None:
             ctx.kb_version = result.kb_version
         return result
@@ -149,7 +150,7 @@ class CachedRetriever:
                 made_at=self._parts.clock.now(),
                 life_s=life_s,
                 evidence=result.evidence,
-                value=KeptHits(result.hits, result.rung),
+                value=KeptHits(result.hits, result.rung, result.coverage),
             )
             self._parts.tier.keep(key, entry)
             if served.leased:
@@ -161,4 +162,6 @@ class CachedRetriever:
 
 def _result(entry: Entry[KeptHits]) -> SearchResult:
     kept = entry.value
-    return SearchResult(kept.hits, kept.rung, entry.kb_version, entry.evidence)
+    return SearchResult(
+        kept.hits, kept.rung, entry.kb_version, entry.evidence, coverage=kept.coverage
+    )

@@ -243,6 +243,9 @@ def stage_headers(ctx: RequestContext) -> list[tuple[str, str]]:
     lines = [("x-forebay-cache", ", ".join(f"{k}={v}" for k, v in ctx.cache.items()))]
     if ctx.rung is not None:
         lines.append(("x-forebay-rung", ctx.rung))
+    if ctx.degradations:
+        steps = (f"{step.stage}={step.rung} ({step.reason})" for step in ctx.degradations)
+        lines.append(("x-forebay-degraded", ", ".join(steps)))
     if ctx.kb_version is not None:
         lines.append(("x-forebay-kb-version", str(ctx.kb_version)))
     if ctx.rate is not None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
 
 from forebay.gateway.timing import timings
-from forebay.kernel.context import Degradation, RequestContext
+from forebay.kernel.context import Coverage, Degradation, RequestContext
 from forebay.kernel.documents import DocumentInfo, Hit, KbInfo
 from forebay.pipeline.chunk_keys import FoundChunk
 from forebay.pipeline.messages import AnswerEnd, Citation, Usage
-from forebay.wire.chat import CitationBody, DegradationBody, ForebayBody, UsageBody
+from forebay.wire.chat import (
+    CitationBody,
+    CoverageBody,
+    DegradationBody,
+    ForebayBody,
+    UsageBody,
+)
 from forebay.wire.knowledge import ChunkBody, ChunkLabels, DocumentBody, DocumentWithText, KbBody
 from forebay.wire.search import SearchHit
 
@@ -54,6 +61,18 @@ def degradation_bodies(degradations: tuple[Degradation, ...]) -> tuple[Degradati
     return tuple(DegradationBody(d.stage, d.rung, d.reason) for d in degradations)
 
 
+def coverage_body(coverage: Coverage | None) -> CoverageBody | None:
+    """What was searched on the wire."""
+    if coverage is None:
+        return None
+    return CoverageBody(_rounded(coverage.words), _rounded(coverage.vectors))
+
+
+def _rounded(share: float | None) -> float | None:
+    """No more digits than mean something, and never a whole that is not one."""
+    return None if share is None else math.floor(share * 10_000) / 10_000
+
+
 def forebay_body(ctx: RequestContext, kb: str, end: AnswerEnd) -> ForebayBody:
     """What is known at an answer's end."""
     return ForebayBody(
@@ -67,6 +86,7 @@ def forebay_body(ctx: RequestContext, kb: str, end: AnswerEnd) -> ForebayBody:
         degradations=degradation_bodies(end.degradations),
         cache=dict(ctx.cache),
         timings=timings(ctx),
+        coverage=coverage_body(ctx.coverage),
     )
 
 

@@ -118,6 +118,16 @@ class DegradationBody(msgspec.Struct, frozen=True):
     reason: str
 
 
+class CoverageBody(msgspec.Struct, frozen=True):
+    """Share of the knowledge base's chunks that each way of searching could see.
+
+    Null: it was not needed; under 1: some of it was missing.
+    """
+
+    words: float | None
+    vectors: float | None
+
+
 class TimingBody(msgspec.Struct, frozen=True):
     """Milliseconds that one stage waited and worked."""
 
@@ -139,6 +149,7 @@ class ForebayBody(msgspec.Struct, frozen=True):
     degradations: tuple[DegradationBody, ...]
     cache: Mapping[str, str]
     timings: tuple[TimingBody, ...]
+    coverage: CoverageBody | None = None
 
 
 class UsageBody(msgspec.Struct, frozen=True):

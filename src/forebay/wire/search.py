@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from forebay.wire.chat import DegradationBody, Filter, TopK
+from forebay.wire.chat import CoverageBody, DegradationBody, Filter, TopK
 
 
 class SearchBody(msgspec.Struct, frozen=True):
@@ -40,3 +40,4 @@ class SearchAnswer(msgspec.Struct, frozen=True):
     kb: str
     kb_version: int
     degradations: tuple[DegradationBody, ...] = ()
+    coverage: CoverageBody | None = None

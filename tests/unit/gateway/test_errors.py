@@ -19,9 +19,9 @@ EXPECTED = {
     "InvalidRequest": 400, "PayloadTooLarge": 413, "ContextTooLong": 400,
     "UnsupportedDocument": 422, "Unauthenticated": 401, "PermissionDenied": 403, "NotFound": 404,
     "ModelNotFound": 404, "Gone": 410, "Conflict": 409, "RateLimited": 429, "Overloaded": 503,
-    "Unavailable": 503, "DeadlineExceeded": 504, "EngineError": 502, "EngineRefused": 502,
-    "ReembedNeeded": 409, "StoreError": 500, "StoreBusy": 503, "StoreFull": 507,
-    "StoreTooNew": 500, "ConfigError": 500, "ForebayError": 500,
+    "Unavailable": 503, "PartFailed": 503, "DeadlineExceeded": 504, "EngineError": 502,
+    "EngineRefused": 502, "ReembedNeeded": 409, "StoreError": 500, "StoreBusy": 503,
+    "StoreFull": 507, "StoreTooNew": 500, "ConfigError": 500, "ForebayError": 500,
 }  # fmt: skip
 
 
@@ -33,6 +33,7 @@ def instances() -> list[ForebayError]:
         needed = inspect.signature(kind).parameters
         extra: dict[str, Any] = {"retry_after_s": 2.2} if "retry_after_s" in needed else {}
         extra |= {"status": 401} if "status" in needed else {}
+        extra |= {"reason": "timeout"} if "reason" in needed else {}
         made.append(kind("a sentence.", **extra))
     return made
 

@@ -1,0 +1,227 @@
+"""A whole server whose parts break: answers go on arriving in time, and say what they lack."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay.kernel.clock import Deadline, SystemClock
+from forebay.kernel.context import Principal, RequestContext
+from forebay.kernel.stages import SearchRequest
+from forebay.retrieval.engine import IndexDamaged
+from forebay.retrieval.lexical_search import LexicalView
+from forebay.testing.embedding_server import EmbeddingServer
+from tests.integration.in_process import Cutting, Gateway, gateway, until
+
+DEADLINE_MS = 2000
+DOCUMENTS = {
+    "returns.md": "# Returns\n\nParcels may be returned within thirty days of delivery.\n",
+    "backup.md": "# 备份\n\nGitHub备份脚本上传失败时，请检查令牌是否过期。\n",
+    "boiler.md": "# Boiler\n\nThe boiler FB-2041 is serviced once a year by a technician.\n",
+    "turbine.md": "# Turbine\n\nThe turbine hall stays locked while the crane moves a rotor.\n",
+}
+QUESTIONS = {
+    "How many days after its delivery can I still return one of the parcels?": "returns.md",
+    "备份脚本为什么会上传失败？": "backup.md",
+    "Who looks after the boiler, and how often in a year?": "boiler.md",
+}
+
+
+class Line:
+    """A served knowledge base, its embedder, and questions to it."""
+
+    def __init__(self, served: Gateway, embedder: EmbeddingServer) -> None:
+        self.served = served
+        self.embedder = embedder
+        self.took_s = 0.0
+
+    async def search(self, query: str) -> tuple[str, str, dict[str, Any]]:
+        """The rung, the reason and the body of one search, held to its deadline."""
+        more = {"kb": "kb", "query": query, "top_k": 3}
+        headers = {"x-forebay-deadline-ms": str(DEADLINE_MS), "x-forebay-no-cache": "1"}
+        began_at = time.monotonic()
+        async with Cutting(self.served.port, {**more, "headers": headers}, "/v1/search") as client:
+            reply = await client.answer()
+        self.took_s = time.monotonic() - began_at
+        assert reply.status == 200, reply.body
+        body = reply.json
+        assert reply.headers["x-forebay-rung"] == body["rung"]
+        reasons = [step["reason"] for step in body["degradations"]]
+        told = reply.headers.get("x-forebay-degraded", "")
+        assert told == ", ".join(f"retrieval={body['rung']} ({why})" for why in reasons)
+        return body["rung"], reasons[0] if reasons else "", body
+
+    async def finds_everything_by(self, rung: str) -> None:
+        """Every question finds its document first, on this rung."""
+        for question, document in QUESTIONS.items():
+            found, why, body = await self.search(question)
+            assert (found, bool(why)) == (rung, True)
+            assert body["hits"][0]["document_id"].endswith(document), question
+
+    async def back(self) -> None:
+        """Wait until nothing is missing any more."""
+
+        async def whole() -> bool:
+            return (await self.search("Tell me of parcels and rotors."))[0] == "vector+bm25"
+
+        async with asyncio.timeout(20):
+            while not await whole():
+                await asyncio.sleep(0.05)
+        assert not self.served.service.shortcomings()
+
+
+@asynccontextmanager
+async def line(folder: Path, timeout_ms: int = 400) -> AsyncIterator[Line]:
+    (folder / "docs").mkdir()
+    for name, text in DOCUMENTS.items():
+        (folder / "docs" / name).write_text(text, encoding="utf-8")
+    async with EmbeddingServer() as embedder:
+        embedding = (
+            '[embedding]\nbackend = "openai"\nmodel = "hash"\n'
+            f'base_url = "{embedder.base_url}"\n'
+            # A busy machine's parts are slow; here they are left only when they are broken.
+            f"[retrieval]\nvector_timeout_ms = {timeout_ms}\nearly_exit_confidence = 2.0\n"
+            "[retrieval.ladder.vector]\nhit_rate = 0\nlatency_ms = 0\nmax_rest_s = 0.5\n"
+            "[retrieval.ladder.words]\nlatency_ms = 0\nmax_rest_s = 0.5\n"
+        )
+        async with gateway(folder, "", embedding) as served:
+            reader = served.service.answerer.process.reading.reader
+
+            def embedded() -> bool:
+                kb = reader.kb("kb")
+                return kb.chunks == kb.embedded_chunks > 0
+
+            await until(embedded)
+            made = Line(served, embedder)
+            await made.back()
+            yield made
+
+
+@pytest.fixture
+def words(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Breaks the search by words, and mends it."""
+
+    class Words:
+        def break_(self) -> None:
+            def broken(*_: object) -> None:
+                raise IndexDamaged
+
+            for name in ("parse", "search", "score", "facts", "chinese", "allowed_among"):
+                monkeypatch.setattr(LexicalView, name, broken)
+
+        def mend(self) -> None:
+            monkeypatch.undo()
+
+    return Words()
+
+
+async def test_a_hung_embedder(tmp_path: Path) -> None:
+    async with line(tmp_path) as asked:
+        rung, why, body = await asked.search("How are parcels returned?")
+        assert (rung, why) == ("vector+bm25", "")
+        assert body["coverage"] == {"words": 1.0, "vectors": 1.0}
+        asked.embedder.gate.clear()
+        rung, why, body = await asked.search("What of parcels after delivery?")
+        assert (rung, why) == ("bm25", "vector_timeout")
+        assert body["coverage"] == {"words": 1.0, "vectors": 0.0}
+        assert asked.took_s < DEADLINE_MS / 1000
+        rung, why, _ = await asked.search("What of the crane and the rotor?")
+        assert (rung, why) == ("bm25", "vector_silent")
+        await asked.finds_everything_by("bm25")
+        [shortcoming] = asked.served.service.shortcomings()
+        assert shortcoming.startswith("retrieval does without vector for ")
+        figures = await asked.served.figures()
+        assert figures['forebay_breaker_left{part="vector"}'] == 1
+        assert figures['forebay_breaker_left{part="bm25"}'] == 0
+        assert figures['forebay_degraded_total{rung="bm25",stage="retrieval"}'] >= 5
+        asked.embedder.gate.set()
+        await asked.back()
+        assert (await asked.served.figures())['forebay_breaker_left{part="vector"}'] == 0
+
+
+async def test_an_embedder_that_fails(tmp_path: Path) -> None:
+    async with line(tmp_path) as asked:
+        asked.embedder.status = 500
+        await asked.finds_everything_by("bm25")
+        asked.embedder.status = 200
+        await asked.back()
+
+
+async def test_a_broken_word_index(tmp_path: Path, words: Any) -> None:
+    async with line(tmp_path) as asked:
+        words.break_()
+        rung, why, body = await asked.search(DOCUMENTS["returns.md"].rsplit("\n\n", 1)[-1].strip())
+        assert (rung, why) == ("vector", "index_damaged")
+        assert body["coverage"] == {"words": 0.0, "vectors": 1.0}
+        assert body["hits"][0]["document_id"].endswith("returns.md")
+        words.mend()
+        await asked.back()
+
+
+async def test_both_broken(tmp_path: Path, words: Any) -> None:
+    async with line(tmp_path) as asked:
+        words.break_()
+        asked.embedder.gate.clear()
+        rung, why, body = await asked.search("Who serves the boiler?")
+        assert rung == "keyword"
+        assert why == "index_damaged, vector_timeout"
+        assert body["coverage"] == {"words": 1.0, "vectors": 0.0}
+        await asked.finds_everything_by("keyword")
+        words.mend()
+        asked.embedder.gate.set()
+        await asked.back()
+
+
+async def test_degraded_answers_are_not_kept(tmp_path: Path) -> None:
+    async with line(tmp_path) as asked:
+        asked.embedder.gate.clear()
+        more = {"kb": "kb", "query": "Which parcels come back?", "top_k": 3}
+        for _ in range(2):
+            async with Cutting(asked.served.port, dict(more), "/v1/search") as client:
+                reply = await client.answer()
+            assert reply.json["rung"] == "bm25" and reply.json["degradations"]
+            assert "retrieval=miss" in reply.headers["x-forebay-cache"]
+        asked.embedder.gate.set()
+        await asked.back()
+        for result in ("miss", "hit"):
+            async with Cutting(asked.served.port, dict(more), "/v1/search") as client:
+                reply = await client.answer()
+            assert reply.json["rung"] == "vector+bm25" and not reply.json["degradations"]
+            assert f"retrieval={result}" in reply.headers["x-forebay-cache"]
+            assert reply.json["coverage"] == {"words": 1.0, "vectors": 1.0}
+
+
+async def test_in_real_time_one_request_pays_the_time_out(tmp_path: Path) -> None:
+    """The figure itself is of benchmarks/ladder; this is its kind at a pace any machine keeps."""
+    async with line(tmp_path) as asked:
+        asked.embedder.gate.clear()
+        ladder, clock = asked.served.service.answerer.retriever, SystemClock()
+
+        async def one(number: int) -> tuple[str, str]:
+            ctx = RequestContext(
+                request_id="r",
+                principal=Principal(),
+                deadline=Deadline.after(DEADLINE_MS / 1000, clock),
+                clock=clock,
+            )
+            found = await ladder.retrieve(ctx, SearchRequest("kb", f"parcel number {number}"))
+            assert not ctx.deadline.expired()
+            assert found.hits
+            return found.rung, ctx.degradations[0].reason
+
+        async with asyncio.TaskGroup() as group:
+            tasks = []
+            for number in range(100):
+                tasks.append(group.create_task(one(number)))
+                await asyncio.sleep(0.02)
+        found = Counter(task.result() for task in tasks)
+        assert found[("bm25", "vector_timeout")] == 1, found
+        assert sum(found.values()) == found[("bm25", "vector_silent")] + 1
+        asked.embedder.gate.set()
