@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from forebay.lab.evaluate.result import EvalResult
 from tests.integration.support import LEXICAL, Ran, Served, forebay, served
+from tests.unit.lab.evaluate.judging.judges import ScriptedJudge
+from tests.unit.lab.evaluate.scripted import Script, Scripted
 from tests.unit.lab.evaluate.sets import folder, lines
 
 WORDS = ("--set", "embedding.backend=none")
@@ -93,7 +100,7 @@ def test_a_server_is_evaluated_from_outside(server: Served, boats: Path, tmp_pat
     assert one.measures["all"]["recall@1"].value == 1.0
     assert sum(one.rungs.values()) == 4 and read(out).origin.target == url
     nowhere = ran(tmp_path, boats, "--url", url, "--kb", "cars", "--json")
-    assert nowhere.status == 1 and "NOT EVERY QUESTION WAS ANSWERED" in nowhere.err
+    assert nowhere.status == 1 and "THIS RESULT IS NOT WHOLE" in nowhere.err
 
 
 @pytest.mark.parametrize(
@@ -110,3 +117,96 @@ def test_wrong_use_is_told(boats: Path, tmp_path: Path, words: tuple[str, ...], 
     given: tuple[str | Path, ...] = words if words[0] == "nowhere" else (boats, *words)
     done = ran(tmp_path, *given)
     assert done.status in (1, 2) and told in " ".join(done.err.split()), done
+
+
+def good(question: str, passage: str) -> float:
+    """How many of the question's characters a passage holds."""
+    wanted = set(question.lower()) - set(" ?？")
+    return len(wanted & set(passage.lower())) / max(1, len(wanted))
+
+
+@contextmanager
+def judging(script: Script) -> Iterator[str]:
+    """The address of a scripted judge on a loop of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        server = Scripted(script)
+        asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(10)
+        yield server.url
+        asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result(10)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def many(path: Path) -> Path:
+    """A set of 80 questions in both languages over 40 documents."""
+    path.mkdir()
+    things = "ferry lock sluice dam gate pump crane valve rotor shaft".split()
+    names = "渡船 船闸 水闸 大坝 闸门 水泵 吊车 阀门 转子 主轴".split()
+    corpus, queries, judgements = [], [], []
+    for number, (thing, name) in enumerate(product(zip(things, names, strict=True), range(2))):
+        english, chinese = thing
+        corpus += [
+            {"_id": f"e{number}", "text": f"The {english} {name} was built by crew {number}."},
+            {"_id": f"z{number}", "text": f"{chinese}{name}号由第{number}班建造。"},
+        ]
+        for again in range(2):
+            queries += [
+                {"_id": f"e{number}-{again}", "text": f"Who built the {english} {name}, {again}?"},
+                {"_id": f"z{number}-{again}", "text": f"{chinese}{name}号是谁建造的，{again}？"},
+            ]
+            judgements += [f"e{number}-{again}\te{number}\t1", f"z{number}-{again}\tz{number}\t1"]
+    (path / "corpus.jsonl").write_bytes(lines(corpus))
+    (path / "queries.jsonl").write_bytes(lines(queries))
+    (path / "qrels.tsv").write_text("\n".join(judgements), encoding="utf-8")
+    return path
+
+
+def test_a_judge_scores_what_was_found_and_a_small_one_learns_from_it(tmp_path: Path) -> None:
+    boats = many(tmp_path / "boats")
+    said, small, out = (tmp_path / name for name in ("said.jsonl", "small.json", "out.json"))
+    with judging(ScriptedJudge(good)) as url:
+        words = ("--judge", url, "--judge-model", "m", "--judgements", said, "--search-only")
+        done = ran(tmp_path, boats, *WORDS, *words, "--out", out)
+    assert done.status == 0, done
+    (one,) = read(out).sets
+    assert one.judge["judged"] == 80 and one.judge["calls"] == 240 and not one.judge["failed"]
+    assert one.judge["agreement_with_labels"]["pairwise"] > 0.6
+    assert {"judged_relevance", "judged_ndcg"} <= one.measures["zh"].keys() & one.measures[
+        "en"
+    ].keys()
+
+    made = ran(tmp_path, "distill-judge", said, "--out", small, "--held-out", "0.4", "--json")
+    assert made.status == 0, made
+    assert made.json["small_with_judge"]["passages"] > 50 and made.json["correlation"] > 0.5
+    again = ran(tmp_path, boats, *WORDS, "--small-judge", small, "--search-only", "--out", out)
+    assert again.status == 0 and read(out).sets[0].judge["kind"] == "small"
+
+
+def test_a_judge_that_fails_leaves_the_rest_of_the_result(boats: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    with judging(lambda *_: web.Response(text="garbage")) as url:
+        words = ("--judge", url, "--judge-model", "m", "--out", out)
+        done = ran(tmp_path, boats, *WORDS, *words)
+    assert done.status == 1 and "the judge failed on" in done.err
+    (one,) = read(out).sets
+    assert one.measures["all"]["recall@1"].value == 1.0 and one.judge["judged"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--judge", "http://127.0.0.1:1"), "name it with --judge-model"),
+        (("--judgements", "said.jsonl"), "needs a judge"),
+        (("--small-judge", "none.json"), "cannot read none.json"),
+    ],
+)
+def test_wrong_words_about_a_judge(
+    boats: Path, tmp_path: Path, words: tuple[str, ...], told: str
+) -> None:
+    done = ran(tmp_path, boats, *words)
+    assert done.status == 2 and told in " ".join(done.err.split()), done

@@ -79,6 +79,28 @@ def eval_run(
     timeout: Annotated[
         float, typer.Option(min=0.001, help="Seconds a search or an answer may take.")
     ] = 60.0,
+    judge: Annotated[
+        str | None, typer.Option(help="Have this OpenAI-compatible endpoint judge the passages.")
+    ] = None,
+    judge_model: Annotated[str, typer.Option(help="The model that judges there.")] = "",
+    judge_key_file: Annotated[
+        Path | None, typer.Option(help="File that holds the judge's API key and nothing else.")
+    ] = None,
+    judge_top: Annotated[
+        int, typer.Option(min=1, max=20, help="Passages of each question to judge.")
+    ] = 5,
+    judge_at_once: Annotated[
+        int, typer.Option(min=1, max=256, help="Requests to the judge at a time.")
+    ] = 4,
+    judge_timeout: Annotated[
+        float, typer.Option(min=0.001, help="Seconds to wait for the judge, each time.")
+    ] = 60.0,
+    small_judge: Annotated[
+        Path | None, typer.Option(help="Judge by a file that distill-judge has written.")
+    ] = None,
+    judgements: Annotated[
+        Path | None, typer.Option(help="Write what the judge said, with the passages' texts.")
+    ] = None,
     seed: SeedFlag = 1,
     config: ConfigFlag = None,
     settings: Annotated[
@@ -95,9 +117,11 @@ def eval_run(
     from forebay.app.delivery import Delivery
     from forebay.app.eval_targets import EvalWords
     from forebay.app.evaluating import run_evaluation
+    from forebay.app.judging import JudgeWords
 
     delivery = Delivery(Output(as_json=json), out, html, lang)
-    raise SystemExit(run_evaluation(EvalWords.of(given), setting_flags(settings), delivery))
+    told, judging = EvalWords.of(given), JudgeWords.of(given)
+    raise SystemExit(run_evaluation(told, judging, setting_flags(settings), delivery))
 
 
 @eval_app.command("compare")
@@ -133,3 +157,19 @@ def eval_report(
     from forebay.app.evaluating import report
 
     raise SystemExit(report(result, Delivery(Output(as_json=json), None, html, lang)))
+
+
+@eval_app.command("distill-judge")
+def eval_distill_judge(
+    judgements: Annotated[list[Path], typer.Argument(help="Files of --judgements.")],
+    out: Annotated[Path, typer.Option("--out", help="The small judge to write, a .json file.")],
+    held_out: Annotated[
+        float, typer.Option(min=0.05, max=0.9, help="Share of the questions to check it with.")
+    ] = 0.3,
+    seed: SeedFlag = 1,
+    json: JsonFlag = False,
+) -> None:
+    """Train a small judge from a judge's scores, and say how far it agrees."""
+    from forebay.app.judging import distill_judge
+
+    raise SystemExit(distill_judge(judgements, out, held_out, seed, Output(as_json=json)))

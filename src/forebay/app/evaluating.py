@@ -14,6 +14,7 @@ import numpy as np
 from forebay.app.delivery import Delivery
 from forebay.app.eval_targets import EvalWords, open_targets
 from forebay.app.eval_text import tell, tell_changes
+from forebay.app.judging import JudgeWords, judge_set, open_judge
 from forebay.app.operations import run
 from forebay.app.output import Output
 from forebay.context.attribution import unsupported_share
@@ -22,6 +23,8 @@ from forebay.kernel.documents import ChunkRow, Hit
 from forebay.kernel.errors import ConfigError
 from forebay.lab.evaluate.asking import Asking, ask_all
 from forebay.lab.evaluate.datasets import Question, QuestionSet, load_set, without_answer
+from forebay.lab.evaluate.judging.panel import Judged, summary
+from forebay.lab.evaluate.judging.verdicts import write_judgements
 from forebay.lab.evaluate.measures import computed_by
 from forebay.lab.evaluate.result import EvalResult, Origin, SetResult, load_result
 from forebay.lab.evaluate.scoring import Depths, score_set
@@ -30,13 +33,15 @@ from forebay.lab.measure.machine import describe_commit, describe_machine, descr
 from forebay.lab.report.words import Words as Language
 
 
-def run_evaluation(words: EvalWords, flags: dict[str, Any], delivery: Delivery) -> int:
+def run_evaluation(
+    words: EvalWords, judge: JudgeWords, flags: dict[str, Any], delivery: Delivery
+) -> int:
     """Evaluate and deliver the result; 1 when questions failed, so that scripts notice."""
-    result = evaluate(words, flags, delivery.output)
+    result = evaluate(words, judge, flags, delivery.output)
     deliver(result, delivery)
     failed = shortcomings(result.sets)
     for sentence in failed:
-        delivery.output.alarm(f"NOT EVERY QUESTION WAS ANSWERED: {sentence}.")
+        delivery.output.alarm(f"THIS RESULT IS NOT WHOLE: {sentence}")
     return int(bool(failed))
 
 
@@ -76,15 +81,22 @@ def report(path: Path, delivery: Delivery) -> int:
     return 0
 
 
-def evaluate(words: EvalWords, flags: dict[str, Any], output: Output) -> EvalResult:
+def evaluate(
+    words: EvalWords, judge: JudgeWords, flags: dict[str, Any], output: Output
+) -> EvalResult:
     """Ask everything and measure it; ``ConfigError`` when the words contradict each other."""
     sets = [_chosen(load_set(path), words) for path in words.sets]
     _check(words, sets)
+    judge.check()
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
-    outcomes = run(_ask(words, flags, sets, output))
+    asked = run(_ask((words, judge), flags, sets, output))
+    if judge.judgements is not None:
+        write_judgements(judge.judgements, (each for one in asked for each in one.judged.questions))
     results = [
-        score_set(asked, found, supporting, Depths(), words.seed)
-        for asked, found in zip(sets, outcomes, strict=True)
+        msgspec.structs.replace(
+            score_set(of, one.outcomes, supporting, Depths(), words.seed), judge=one.summary
+        )
+        for of, one in zip(sets, asked, strict=True)
     ]
     return EvalResult(_origin(words, flags, started_at), tuple(results))
 
@@ -101,6 +113,12 @@ def shortcomings(results: Sequence[SetResult]) -> list[str]:
         + next(row.error for row in one.rows if row.error)
         for one in results
         if one.failed
+    ] + [
+        f"{one.name}: the judge failed on {one.judge['failed']} questions, the first with: "
+        + str(one.judge["error"])
+        + (" It was asked no more." if one.judge["gave_up"] else "")
+        for one in results
+        if one.judge.get("failed")
     ]
 
 
@@ -132,15 +150,33 @@ def _check(words: EvalWords, sets: Sequence[QuestionSet]) -> None:
         raise ConfigError("--put needs sets that bring their documents (corpus.jsonl).")
 
 
+class _Asked(msgspec.Struct, frozen=True):
+    """What came of one set."""
+
+    outcomes: dict[str, Outcome]
+    judged: Judged
+    summary: dict[str, Any]
+
+
 async def _ask(
-    words: EvalWords, flags: dict[str, Any], sets: Sequence[QuestionSet], output: Output
-) -> list[dict[str, Outcome]]:
+    told: tuple[EvalWords, JudgeWords],
+    flags: dict[str, Any],
+    sets: Sequence[QuestionSet],
+    output: Output,
+) -> list[_Asked]:
+    words, judge_words = told
     found = []
     async with AsyncExitStack() as stack:
+        opened = await stack.enter_async_context(open_judge(judge_words))
         opener = await stack.enter_async_context(open_targets(words, flags, output))
         for asked in sets:
             target = await opener(asked)
-            found.append(await _ask_set(target, asked, words, output))
+            outcomes = await _ask_set(target, asked, words, output)
+            judged, told_of = Judged(), {}
+            if opened is not None:
+                judged = await judge_set(opened.judge, asked, outcomes, judge_words, output)
+                told_of = summary(judged, opened.costs())
+            found.append(_Asked(outcomes, judged, told_of))
     return found
 
 

@@ -1,0 +1,1 @@
+"""Judges of passages: a model behind an endpoint, its biases, a small one that learns from it."""
