@@ -8,6 +8,29 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from forebay.app.cli_eval_options import (
+    AtOnceFlag,
+    DocumentsFlag,
+    JudgeAtOnceFlag,
+    JudgeFlag,
+    JudgeKeyFlag,
+    JudgementsFlag,
+    JudgeModelFlag,
+    JudgeTimeoutFlag,
+    JudgeTopFlag,
+    KeepFlag,
+    LimitFlag,
+    NoAnswerCountFlag,
+    NoAnswerFlag,
+    PutFlag,
+    SearchOnlyFlag,
+    SetFlag,
+    SetsArgument,
+    SmallJudgeFlag,
+    TopKFlag,
+    UrlFlag,
+    WithinFlag,
+)
 from forebay.app.cli_options import (
     ConfigFlag,
     HtmlFlag,
@@ -38,75 +61,34 @@ eval_app = typer.Typer(
     help="Measure retrieval and answers on questions whose answers are known: forebay eval FOLDER.",
 )
 
-SetsArgument = Annotated[
-    list[Path], typer.Argument(help="BEIR-style folders, or .jsonl files of questions.")
-]
-
 
 @eval_app.command("run")
 def eval_run(
     sets: SetsArgument,
-    documents: Annotated[
-        list[Path] | None,
-        typer.Option("--documents", "-d", help="Folder or file to index for sets without any."),
-    ] = None,
-    no_answer: Annotated[
-        list[Path] | None,
-        typer.Option(help="A set whose questions these documents do not answer."),
-    ] = None,
-    no_answer_count: Annotated[
-        int, typer.Option(min=1, help="How many of those questions to ask.")
-    ] = 100,
-    limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="Ask so many of each set.")
-    ] = None,
-    url: Annotated[
-        str | None, typer.Option(help="Ask this server, such as http://127.0.0.1:8400.")
-    ] = None,
+    documents: DocumentsFlag = None,
+    no_answer: NoAnswerFlag = None,
+    no_answer_count: NoAnswerCountFlag = 100,
+    limit: LimitFlag = None,
+    url: UrlFlag = None,
     kb: KbFlag = None,
-    put: Annotated[
-        bool, typer.Option("--put", help="Put the sets' documents into the server first.")
-    ] = False,
+    put: PutFlag = False,
     key_file: KeyFlag = None,
-    store: Annotated[
-        Path | None, typer.Option("--store", help="Keep the index here and use it again.")
-    ] = None,
-    top_k: Annotated[int, typer.Option(min=1, max=100, help="Passages to look for.")] = 20,
-    search_only: Annotated[
-        bool, typer.Option("--search-only", help="Ask for passages only, not for answers.")
-    ] = False,
-    at_once: Annotated[int, typer.Option(min=1, help="Questions at a time.")] = 1,
-    timeout: Annotated[
-        float, typer.Option(min=0.001, help="Seconds a search or an answer may take.")
-    ] = 60.0,
-    judge: Annotated[
-        str | None, typer.Option(help="Have this OpenAI-compatible endpoint judge the passages.")
-    ] = None,
-    judge_model: Annotated[str, typer.Option(help="The model that judges there.")] = "",
-    judge_key_file: Annotated[
-        Path | None, typer.Option(help="File that holds the judge's API key and nothing else.")
-    ] = None,
-    judge_top: Annotated[
-        int, typer.Option(min=1, max=20, help="Passages of each question to judge.")
-    ] = 5,
-    judge_at_once: Annotated[
-        int, typer.Option(min=1, max=256, help="Requests to the judge at a time.")
-    ] = 4,
-    judge_timeout: Annotated[
-        float, typer.Option(min=0.001, help="Seconds to wait for the judge, each time.")
-    ] = 60.0,
-    small_judge: Annotated[
-        Path | None, typer.Option(help="Judge by a file that distill-judge has written.")
-    ] = None,
-    judgements: Annotated[
-        Path | None, typer.Option(help="Write what the judge said, with the passages' texts.")
-    ] = None,
+    store: KeepFlag = None,
+    top_k: TopKFlag = 20,
+    search_only: SearchOnlyFlag = False,
+    at_once: AtOnceFlag = 1,
+    timeout: WithinFlag = 60.0,
+    judge: JudgeFlag = None,
+    judge_model: JudgeModelFlag = "",
+    judge_key_file: JudgeKeyFlag = None,
+    judge_top: JudgeTopFlag = 5,
+    judge_at_once: JudgeAtOnceFlag = 4,
+    judge_timeout: JudgeTimeoutFlag = 60.0,
+    small_judge: SmallJudgeFlag = None,
+    judgements: JudgementsFlag = None,
     seed: SeedFlag = 1,
     config: ConfigFlag = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="One setting as section.key=value; repeat for more."),
-    ] = None,
+    settings: SetFlag = None,
     out: OutFlag = None,
     html: HtmlFlag = None,
     lang: LanguageFlag = "en",
