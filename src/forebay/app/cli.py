@@ -26,6 +26,7 @@ from forebay.app.cli_options import (
     StoreFlag,
 )
 from forebay.app.cli_simulate import simulate_app
+from forebay.app.cli_tune import tune_app
 from forebay.app.output import Output
 from forebay.app.words import setting_flags
 from forebay.kernel.errors import ConfigError, ForebayError, InvalidRequest
@@ -45,6 +46,7 @@ app.add_typer(cache_app, name="cache", no_args_is_help=True)
 app.add_typer(bench_app, name="bench", no_args_is_help=True)
 app.add_typer(simulate_app, name="simulate", no_args_is_help=True)
 app.add_typer(eval_app, name="eval", no_args_is_help=True)
+app.add_typer(tune_app)
 
 SetFlag = Annotated[
     list[str] | None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from forebay.kernel.errors import ConfigError
 
 LANGUAGES = ("en", "zh")
@@ -244,15 +246,18 @@ _TEXTS: dict[str, tuple[str, str]] = {
 
 
 class Words:
-    """Texts of one language, by key."""
+    """Texts of one language, by key; ``more`` are those of one kind of report alone."""
 
-    def __init__(self, language: str = "en") -> None:
+    def __init__(
+        self, language: str = "en", more: Mapping[str, tuple[str, str]] | None = None
+    ) -> None:
         if language not in LANGUAGES:
             raise ConfigError(f"reports are written in {' or '.join(LANGUAGES)}, not {language!r}.")
         self.language = language
         self._at = LANGUAGES.index(language)
+        self._texts = {**_TEXTS, **(more or {})}
 
     def __call__(self, key: str) -> str:
         """The text of a key; what has none (a status of a newer server, say) stands for itself."""
-        found = _TEXTS.get(key)
+        found = self._texts.get(key)
         return found[self._at] if found else key

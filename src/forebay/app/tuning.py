@@ -1,0 +1,341 @@
+"""``forebay tune``: settings that suit the user's own documents and questions."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from forebay.app.bearer_keys import embedding_keys
+from forebay.app.candidates import Candidates, CorpusParts, Upload, changed_settings, flat
+from forebay.app.counting import chunk_counter
+from forebay.app.delivery import Delivery
+from forebay.app.operations import load, run
+from forebay.app.output import Output
+from forebay.app.settings import Settings, environment, model_cache
+from forebay.app.words import Words
+from forebay.embedding.opening import open_embedder
+from forebay.kernel.clock import SystemClock
+from forebay.kernel.errors import ConfigError, InvalidRequest
+from forebay.lab.evaluate.datasets import QuestionSet, load_set
+from forebay.lab.measure.machine import describe_commit, describe_machine, describe_versions
+from forebay.lab.tune.objectives import Figures
+from forebay.lab.tune.patch import changed, write_patch
+from forebay.lab.tune.pipeline import Settled, StepReport, run_pipeline
+from forebay.lab.tune.questions import Question, Target, asked_by_headings, sample
+from forebay.lab.tune.result import Source, TuneResult
+from forebay.lab.tune.retrieval import Beginning, RetrievalTuning, TuneRetrieval
+from forebay.lab.tune.space import Corpus, Parameter, SpaceFile, Value, check_space, default_space
+from forebay.lab.tune.study import StudySettings, Trial, open_optuna
+from forebay.pipeline.folders import scan
+from forebay.retrieval.segments import choose_kind
+
+_KIND = "retrieval.vector.kind"
+
+
+class TuneWords(Words, frozen=True, kw_only=True):
+    """What the command line says of a search."""
+
+    paths: list[Path] | None = None
+    queries: Path | None = None
+    kb: str | None = None
+    trials: int = 40
+    budget_s: float | None = None
+    seed: int = 1
+    sampler: str = "tpe"
+    latency: str = "cpu"
+    depth: int = 10
+    quality_loss: float = 0.02
+    limit: int = 200
+    repeats: int = 3
+    space: Path | None = None
+    study: Path | None = None
+    patch: Path | None = None
+    svg: Path | None = None
+
+
+def tune(config: Path | None, flags: dict[str, Any], words: TuneWords, delivery: Delivery) -> int:
+    """Search, write the patch and the reports, say what came of it."""
+    open_optuna()
+    study = _study(words)
+    settings = load(config, flags)
+    for path in (words.patch, words.svg, words.study):
+        if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
+            raise ConfigError(f"{path} cannot be written: name a file in a folder that exists.")
+    result = run(_tune(settings, words, study, delivery.output))
+    return _deliver(result, words, delivery)
+
+
+async def _tune(
+    settings: Settings, words: TuneWords, study: StudySettings, output: Output
+) -> TuneResult:
+    asked = None if words.queries is None else await asyncio.to_thread(load_set, words.queries)
+    uploads = await asyncio.to_thread(_uploads, settings, words, asked)
+    clock = SystemClock()
+    embedding = await asyncio.to_thread(embedding_keys, settings.embedding, environment())
+    embedder = await open_embedder(embedding, cache=model_cache(settings), clock=clock)
+    with tempfile.TemporaryDirectory(prefix="forebay-tune-") as folder:
+        candidates = Candidates(
+            CorpusParts(
+                uploads=uploads,
+                settings=settings,
+                embedder=embedder,
+                counter=chunk_counter(settings.embedding, model_cache(settings)),
+                folder=Path(folder),
+                clock=clock,
+                headings_hidden=asked is None,
+                repeats=words.repeats,
+            )
+        )
+        try:
+            job = _Job(settings, words, study, candidates, asked)
+            return await _search(job, output)
+        finally:
+            await candidates.close()
+            if embedder is not None:
+                await embedder.close()
+
+
+class _Job(msgspec.Struct, frozen=True):
+    """What one search works with."""
+
+    settings: Settings
+    words: TuneWords
+    study: StudySettings
+    candidates: Candidates
+    asked: QuestionSet | None
+
+
+async def _search(job: _Job, output: Output) -> TuneResult:
+    settings, words, study, asked = job.settings, job.words, job.study, job.asked
+    clock = SystemClock()
+    given = await asyncio.to_thread(_space, words.space, settings)
+    labels = Labels(job.candidates, asked, words.limit)
+    with output.progress() as progress:
+        bar = progress.add_task("tuning", total=study.trials)
+
+        def moved(trial: Trial) -> None:
+            progress.update(bar, completed=trial.number + 1)
+
+        step = TuneRetrieval(
+            RetrievalTuning(
+                evaluator=job.candidates,
+                begin=lambda base: _beginning(settings, base, given, hidden=asked is None),
+                settings=study,
+                clock=clock,
+                quality_loss=words.quality_loss,
+                journal=words.study,
+                progress=moved,
+            )
+        )
+        settled, reports = await run_pipeline((labels, step), Settled(), clock)
+    assert step.found is not None
+    assert step.beginning is not None
+    before = {**flat(settings), **step.beginning.start}
+    patch_before = {path: before[path] for path in settled.values if path in before}
+    half = len(settled.questions) - step.found.held_out.questions
+    return TuneResult(
+        corpus=_named(words, asked),
+        source=labels.source,
+        tuning_questions=half,
+        settings=study,
+        quality_loss=words.quality_loss,
+        space=step.beginning.space,
+        before=step.beginning.start,
+        found=step.found,
+        patch=_patch(patch_before, settled.values),
+        steps=reports,
+        machine=describe_machine(),
+        commit=describe_commit(),
+        versions=describe_versions("optuna", "faiss-cpu", "tantivy", "numpy"),
+    )
+
+
+class Labels:
+    """The first step: questions with labels, as given or made of the documents' headings."""
+
+    name = "labels"
+
+    def __init__(self, candidates: Candidates, asked: QuestionSet | None, most: int) -> None:
+        self._candidates = candidates
+        self._asked = asked
+        self._most = most
+        self.source: Source = "headings" if asked is None else "labels"
+
+    async def run(self, settled: Settled) -> tuple[Settled, StepReport]:
+        """Return the questions that have a target, at most so many."""
+        if self._asked is None:
+            found = asked_by_headings(await self._candidates.documents())
+            given = len(found)
+        else:
+            found = labelled(self._asked)
+            given = len(self._asked.questions)
+        if not found:
+            raise InvalidRequest(
+                "no question says which document answers it; give `documents` with each question, "
+                "or leave --queries out to ask by the documents' own headings."
+            )
+        chosen = sample(found, self._most)
+        return (
+            msgspec.structs.replace(settled, questions=chosen),
+            StepReport(self.name, {"questions": given}, {"labelled": len(chosen)}),
+        )
+
+
+def labelled(asked: QuestionSet) -> tuple[Question, ...]:
+    """The questions of a set that name a relevant document."""
+    found = []
+    for question in asked.questions:
+        targets = tuple(
+            Target(document, grade)
+            for document, grade in sorted(question.relevance.items())
+            if grade > 0
+        )
+        if targets:
+            found.append(Question(question.id, question.text, targets))
+    return tuple(found)
+
+
+def _study(words: TuneWords) -> StudySettings:
+    given = {
+        "trials": words.trials,
+        "budget_s": words.budget_s,
+        "seed": words.seed,
+        "sampler": words.sampler,
+        "objectives": {"depth": words.depth, "latency": words.latency},
+    }
+    try:
+        return msgspec.convert(given, StudySettings)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"an option cannot be read: {error}.") from error
+
+
+def _uploads(settings: Settings, words: TuneWords, asked: QuestionSet | None) -> list[Upload]:
+    """The documents: those named, else the set's own, else those of the knowledge base."""
+    if words.paths:
+        return _files(words.paths, settings)
+    if asked is not None and asked.documents:
+        return [
+            Upload(each.id, f"{number}.txt", each.text.encode() or b" ", each.title)
+            for number, each in enumerate(asked.documents)
+        ]
+    known = settings.knowledge
+    name = words.kb or (next(iter(known)) if len(known) == 1 else None)
+    if name is None or name not in known:
+        raise InvalidRequest(
+            "say which documents to tune on: name files or folders, or --kb with one of "
+            f"{', '.join(known) or 'the configured knowledge bases'}."
+        )
+    return _files([Path(path) for path in known[name].paths], settings)
+
+
+def _files(paths: Sequence[Path], settings: Settings) -> list[Upload]:
+    uploads: list[Upload] = []
+    for path in paths:
+        if not path.exists():
+            raise InvalidRequest(f"there is no file or folder {path}.", param="path")
+        for found in scan(path.resolve(), settings.ingest.folders):
+            if not found.reason:
+                file = Path(found.path)
+                uploads.append(Upload(found.document_id, file.name, file.read_bytes()))
+    if not uploads:
+        raise InvalidRequest(f"{', '.join(map(str, paths))} holds no document; name another.")
+    return uploads
+
+
+def _space(file: Path | None, settings: Settings) -> tuple[Parameter, ...] | None:
+    """The space a file says; None: the one that suits the corpus."""
+    if file is None:
+        return None
+    try:
+        told = tomllib.loads(file.read_text(encoding="utf-8"))
+        parameters = msgspec.convert(told, SpaceFile).parameters
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise ConfigError(f"{file} is no search space: {error}.") from error
+    check_space(parameters)
+    for parameter in parameters:
+        changed_settings(settings, {parameter.path: flat(settings).get(parameter.path, "")})
+    return parameters
+
+
+def _beginning(
+    settings: Settings, base: Figures, given: tuple[Parameter, ...] | None, *, hidden: bool
+) -> Beginning:
+    """What may change on this corpus, and where the settings in force stand in it."""
+    vector = settings.retrieval.vector
+    space = given or default_space(
+        Corpus(
+            chunks=base.chunks,
+            exact_rows_max=vector.exact_rows_max,
+            headings_hidden=hidden,
+            embedded=settings.embedding.backend != "none",
+        )
+    )
+    values = flat(settings)
+    start: dict[str, Value] = {
+        parameter.path: values[parameter.path] for parameter in space if parameter.path in values
+    }
+    if start.get(_KIND) == "auto":
+        start[_KIND] = choose_kind(base.chunks, vector)
+    return Beginning(tuple(space), start)
+
+
+def _patch(before: dict[str, Value], after: dict[str, Value]) -> str:
+    if not changed(before, after):
+        return "# Nothing to change: the settings in force are at the knee already.\n"
+    return write_patch(before, after, ("Chosen by forebay tune; add it to forebay.toml.",))
+
+
+def _named(words: TuneWords, asked: QuestionSet | None) -> str:
+    if words.paths:
+        return ", ".join(path.name or str(path) for path in words.paths)
+    if asked is not None and asked.documents:
+        return asked.name
+    return words.kb or "the knowledge base"
+
+
+def _deliver(result: TuneResult, words: TuneWords, delivery: Delivery) -> int:
+    from forebay.lab.tune.report import (
+        change_sentence,
+        held_out_table,
+        tuning_words,
+        write_tuning_report,
+        write_tuning_svg,
+    )
+
+    texts = tuning_words(delivery.language)
+    if words.patch is not None:
+        words.patch.write_text(result.patch, encoding="utf-8")
+    if words.svg is not None:
+        write_tuning_svg(result, words.svg, delivery.language)
+
+    def tell(output: Output) -> None:
+        table = held_out_table(result, texts)
+        output.line(
+            texts("tune_asked").format(
+                tuning=result.tuning_questions, held=result.found.held_out.questions
+            )
+        )
+        output.table(table.columns, table.rows)
+        output.line(change_sentence(result, texts))
+        output.line()
+        output.line(result.patch.rstrip())
+        for path in (words.patch, words.svg):
+            if path is not None:
+                output.note(f"written: {path}")
+
+    delivery.give(
+        msgspec.json.encode(result),
+        lambda path, language: write_tuning_report(result, path, language),
+        tell,
+    )
+    if result.found.held_out.quality.verdict == "worse":
+        delivery.output.alarm(f"{texts('tune_worse')}: {change_sentence(result, texts)}")
+    return 0

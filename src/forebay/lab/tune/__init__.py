@@ -1,0 +1,1 @@
+"""Search for settings: what to try, what is good, the front, its knee, and the patch."""

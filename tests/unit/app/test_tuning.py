@@ -1,0 +1,272 @@
+"""Tuning: candidates built once, questions and documents from where people have them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import pytest
+
+from forebay.app.candidates import (
+    Candidates,
+    CorpusParts,
+    RememberingEmbedder,
+    Upload,
+    changed_settings,
+    flat,
+)
+from forebay.app.settings import Settings, load_settings
+from forebay.app.tuning import Labels, TuneWords, labelled
+from forebay.app.tuning import _beginning as beginning
+from forebay.app.tuning import _space as space_of
+from forebay.app.tuning import _uploads as uploads_of
+from forebay.kernel.clock import SystemClock
+from forebay.kernel.errors import ConfigError, InvalidRequest, StoreError
+from forebay.lab.evaluate.datasets import Question as Asked
+from forebay.lab.evaluate.datasets import QuestionSet
+from forebay.lab.tune.objectives import Figures, Observed, qualities
+from forebay.lab.tune.pipeline import Settled
+from forebay.lab.tune.questions import Question, Target
+from forebay.lab.tune.space import Values, Whole
+from forebay.testing.embedding import HashEmbedder
+
+T = TypeVar("T")
+PAGES = {
+    "travel.md": "# Travel\n\n## Hotels\n\n"
+    "Up to 120 euros a night.\n\n## Trains\n\nSecond class.\n",
+    "休假.md": "# 休假制度\n\n## 产假\n\n女职工享受一百五十八天。\n\n## 年假\n\n每年十天。\n",
+}
+QUESTIONS = (
+    Question("en", "how much may a hotel cost a night", (Target("travel.md"),)),
+    Question("zh", "女职工可以休多少天", (Target("休假.md"),)),
+)
+KIND = "retrieval.vector.kind"
+
+
+def settings(*pairs: tuple[str, object]) -> Settings:
+    return load_settings(None, dict(pairs), {})[0]
+
+
+def with_candidates(
+    folder: Path,
+    work: Callable[[Candidates], Awaitable[T]],
+    embedder: HashEmbedder | None = None,
+    **changes: object,
+) -> T:
+    """Run ``work`` on candidates over two small pages."""
+
+    async def main() -> T:
+        parts = CorpusParts(
+            uploads=[Upload(name, name, text.encode()) for name, text in PAGES.items()],
+            settings=settings(("retrieval.vector.exact_rows_max", 1)),
+            embedder=embedder,
+            counter=None,
+            folder=folder,
+            clock=SystemClock(),
+            repeats=1,
+        )
+        candidates = Candidates(msgspec.structs.replace(parts, **changes))
+        try:
+            return await work(candidates)
+        finally:
+            await candidates.close()
+
+    return asyncio.run(main())
+
+
+def test_settings_of_a_search_build_nothing_and_embed_nothing(tmp_path: Path) -> None:
+    embedder = HashEmbedder()
+
+    async def work(candidates: Candidates) -> list[tuple[int, int]]:
+        seen = []
+        tried: tuple[Values, ...] = (
+            {KIND: "hnsw"},
+            {KIND: "hnsw", "retrieval.vector.hnsw_ef_search": 16},
+            {KIND: "hnsw", "retrieval.fusion.ceiling": 0.3, "retrieval.candidates": 10},
+            {KIND: "hnsw", "retrieval.vector.hnsw_m": 8},
+            {KIND: "exact"},
+        )
+        for values in tried:
+            await candidates.observe(values, QUESTIONS)
+            seen.append((candidates.built, len(embedder.calls)))
+        return seen
+
+    seen = with_candidates(tmp_path, work, embedder)
+    assert [built for built, _ in seen] == [1, 1, 1, 2, 3]
+    assert len({calls for _, calls in seen}) == 1
+
+
+def test_other_chunks_are_cut_anew_and_found_by_their_places(tmp_path: Path) -> None:
+    async def work(candidates: Candidates) -> tuple[Observed, Observed]:
+        return (
+            await candidates.observe({}, QUESTIONS),
+            await candidates.observe(
+                {
+                    "ingest.chunks.max_tokens": 16,
+                    "ingest.chunks.min_tokens": 0,
+                    "ingest.chunks.overlap_tokens": 0,
+                },
+                QUESTIONS,
+            ),
+        )
+
+    whole, small = with_candidates(tmp_path, work, HashEmbedder())
+    assert small.chunks > whole.chunks
+    for observed in (whole, small):
+        assert qualities(observed, QUESTIONS, 10) == {"en": 1.0, "zh": 1.0}
+        assert observed.memory_bytes > 0
+        assert len(observed.wall_s) == len(observed.cpu_s) == 2
+
+
+def test_an_index_takes_what_its_kind_takes(tmp_path: Path) -> None:
+    async def work(candidates: Candidates) -> list[int]:
+        return [
+            (
+                await candidates.observe({KIND: "hnsw", "retrieval.vector.hnsw_m": m}, QUESTIONS)
+            ).memory_bytes
+            for m in (8, 64)
+        ]
+
+    small, large = with_candidates(tmp_path, work, HashEmbedder())
+    assert large > small
+
+
+def test_early_exit_spares_the_embedding_and_is_counted(tmp_path: Path) -> None:
+    class Costly(HashEmbedder):
+        async def embed(self, texts, *, kind):  # type: ignore[no-untyped-def]
+            if kind == "query":
+                await asyncio.sleep(0.5)
+            return await super().embed(texts, kind=kind)
+
+    async def work(candidates: Candidates) -> tuple[Observed, Observed]:
+        name = "retrieval.early_exit_confidence"
+        return (
+            await candidates.observe({name: 2.0}, QUESTIONS),
+            await candidates.observe({name: 1e-9}, QUESTIONS),
+        )
+
+    never, always = with_candidates(tmp_path, work, Costly())
+    assert never.words_only == 0
+    assert always.words_only == 2
+    assert min(never.wall_s) > 0.5 > max(always.wall_s)
+
+
+def test_without_an_embedder_words_answer(tmp_path: Path) -> None:
+    observed = with_candidates(tmp_path, lambda c: c.observe({}, QUESTIONS))
+    assert observed.words_only == 2
+    assert qualities(observed, QUESTIONS, 10)["zh"] == 1.0
+
+
+def test_hidden_headings_are_in_no_index(tmp_path: Path) -> None:
+    asked = (Question("t", "Trains", (Target("travel.md"),)),)
+
+    def found(folder: Path, hidden: bool) -> int:
+        folder.mkdir()
+        seen = with_candidates(folder, lambda c: c.observe({}, asked), None, headings_hidden=hidden)
+        return len(seen.found["t"])
+
+    assert found(tmp_path / "shown", hidden=False) == 1
+    assert found(tmp_path / "hidden", hidden=True) == 0
+
+
+def test_what_cannot_be_built_says_why(tmp_path: Path) -> None:
+    for values, told in (
+        ({"retrieval.vector.hnsw_m": 1000}, "do not go together.*64"),
+        ({"ingest.chunks.max_tokens": 16}, "do not go together.*half"),
+        ({"retrieval.vectors.kind": "hnsw"}, r"no setting retrieval\.vectors\.kind"),
+        ({"retrieval": 1}, "do not go together"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            changed_settings(settings(), values)
+
+
+def test_an_index_that_cannot_be_built_says_so(tmp_path: Path) -> None:
+    # Four chunks cannot train 256 codes.
+    with pytest.raises(StoreError, match="kind ivfpq cannot be built"):
+        with_candidates(tmp_path, lambda c: c.observe({KIND: "ivfpq"}, QUESTIONS), HashEmbedder())
+
+
+def test_settings_by_path_come_back_as_they_were() -> None:
+    given = settings(("retrieval.fusion.ceiling", 0.5))
+    values = flat(given)
+    assert values["retrieval.fusion.ceiling"] == 0.5
+    assert changed_settings(given, {}) == given
+    assert changed_settings(given, values) == given
+
+
+async def test_a_text_is_embedded_once_and_its_cost_remembered() -> None:
+    inner = HashEmbedder()
+    embedder = RememberingEmbedder(inner, SystemClock())
+    await embedder.prepare(["问题", "question", "问题"])
+    assert len(inner.calls) == 2
+    first = await embedder.embed(["question", "问题"], kind="query")
+    assert len(inner.calls) == 2
+    assert first.data == (await inner.embed(["question", "问题"], kind="query")).data
+    assert embedder.asked == {"问题", "question"}
+    assert embedder.spent.keys() == {"问题", "question"}
+
+
+def test_questions_without_a_document_are_left_out() -> None:
+    asked = QuestionSet(
+        "s",
+        (
+            Asked("1", "问", "zh", {"休假.md": 1, "b": 0}),
+            Asked("2", "no answer", "en", answerable=False),
+        ),
+    )
+    assert labelled(asked) == (Question("1", "问", (Target("休假.md", 1),)),)
+
+
+async def test_without_labels_nothing_can_be_tuned_on(tmp_path: Path) -> None:
+    parts = CorpusParts((), settings(), None, None, tmp_path, SystemClock())
+    candidates = Candidates(parts)
+    asked = QuestionSet("s", (Asked("2", "no answer", "en"),))
+    with pytest.raises(InvalidRequest, match="leave --queries out"):
+        await Labels(candidates, asked, 100).run(Settled())
+    await candidates.close()
+
+
+def test_documents_are_those_named_else_the_sets_else_the_kbs(tmp_path: Path) -> None:
+    folder = tmp_path / "手册"
+    folder.mkdir()
+    (folder / "a.md").write_text("# A\n\ntext\n", encoding="utf-8")
+    config = tmp_path / "forebay.toml"
+    config.write_text(f"[knowledge.one]\npaths = [{json.dumps(str(folder))}]\n", encoding="utf-8")
+    configured = load_settings(config, {}, {})[0]
+    named = uploads_of(Settings(), TuneWords(paths=[folder]), None)
+    assert [upload.document_id for upload in named] == ["手册/a.md"]
+    assert uploads_of(configured, TuneWords(), None) == named
+    with pytest.raises(InvalidRequest, match="name files or folders"):
+        uploads_of(Settings(), TuneWords(), None)
+    with pytest.raises(InvalidRequest, match="no file or folder"):
+        uploads_of(settings(), TuneWords(paths=[tmp_path / "none"]), None)
+
+
+def test_a_space_from_a_file_names_settings(tmp_path: Path) -> None:
+    file = tmp_path / "space.toml"
+    file.write_text(
+        '[[parameters]]\ntype = "whole"\npath = "retrieval.candidates"\nlow = 10\nhigh = 50\n',
+        encoding="utf-8",
+    )
+    assert space_of(file, settings()) == (Whole("retrieval.candidates", 10, 50),)
+    file.write_text(file.read_text(encoding="utf-8").replace("candidates", "candidate"), "utf-8")
+    with pytest.raises(ConfigError, match=r"no setting retrieval\.candidate;"):
+        space_of(file, settings())
+    file.write_text("[[parameters]]\ntype = 1\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="no search space"):
+        space_of(file, settings())
+    with pytest.raises(ConfigError, match="cannot read"):
+        space_of(tmp_path / "none.toml", settings())
+
+
+def test_auto_is_searched_from_the_kind_it_stands_for() -> None:
+    base = Figures(0.5, 1.0, 1.0, 1.0, 1, chunks=9000, words_only_share=0.0)
+    start = beginning(settings(), base, None, hidden=False).start
+    assert start[KIND] == "hnsw"
+    assert start["ingest.chunks.max_tokens"] == 256
+    small = msgspec.structs.replace(base, chunks=100)
+    assert KIND not in beginning(settings(), small, None, hidden=True).start

@@ -1,0 +1,131 @@
+"""The report of a search."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from forebay.kernel.clock import VirtualClock
+from forebay.kernel.errors import ConfigError
+from forebay.lab.measure.result import Machine
+from forebay.lab.report.words import Words
+from forebay.lab.tune.pipeline import Settled, run_pipeline
+from forebay.lab.tune.report import (
+    change_sentence,
+    held_out_table,
+    tuning_page,
+    tuning_words,
+    write_tuning_report,
+    write_tuning_svg,
+)
+from forebay.lab.tune.result import Change, TuneResult, load_tuning
+from forebay.lab.tune.retrieval import Beginning, RetrievalTuning, TuneRetrieval
+from forebay.lab.tune.study import StudySettings
+from forebay.lab.tune.words import TEXTS
+from tests.unit.lab.tune.synthetic import KIND, QUESTIONS, SPACE, FormulaEvaluator
+
+
+@pytest.fixture(scope="module")
+def result() -> TuneResult:
+    step = TuneRetrieval(
+        RetrievalTuning(
+            evaluator=FormulaEvaluator(),
+            begin=lambda base: Beginning(SPACE, {KIND: "exact"}),
+            settings=StudySettings(trials=30, seed=2),
+            clock=VirtualClock(),
+        )
+    )
+    _, steps = asyncio.run(run_pipeline([step], Settled(QUESTIONS), VirtualClock()))
+    assert step.found is not None
+    return TuneResult(
+        corpus="员工手册 <b>",
+        source="labels",
+        tuning_questions=20,
+        settings=StudySettings(trials=30, seed=2),
+        quality_loss=0.02,
+        space=SPACE,
+        before={KIND: "exact"},
+        found=step.found,
+        patch='[v]\nkind = "hnsw"  # was "exact"\n',
+        steps=steps,
+        machine=Machine(cpu="a processor", cores=2),
+    )
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_page_is_self_contained_and_shows_front_knee_and_patch(
+    result: TuneResult, language: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    write_tuning_report(result, path, Words(language))
+    text = path.read_text(encoding="utf-8")
+    words = tuning_words(Words(language))
+    for key in ("tune_chosen", "tune_base", "tune_by_latency", "tune_by_memory", "tune_patch"):
+        assert words(key) in text
+    assert "员工手册 &lt;b&gt;" in text
+    assert "was &#34;exact&#34;" in text
+    assert "src=" not in text.split("<script")[0]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_picture_has_both_panels(result: TuneResult, language: str, tmp_path: Path) -> None:
+    path = tmp_path / "front.svg"
+    write_tuning_svg(result, path, Words(language))
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("<svg")
+    assert TEXTS["tune_by_memory"][language == "zh"] in text
+    assert "nDCG@10" in text
+
+
+def test_every_word_has_both_languages() -> None:
+    for key, (english, chinese) in TEXTS.items():
+        assert english
+        assert chinese, key
+        assert english.count("{") == chinese.count("{"), key
+
+
+def test_the_tables_tell_before_and_after(result: TuneResult) -> None:
+    words = tuning_words(Words("en"))
+    table = held_out_table(result, words)
+    assert table.rows[0][0] == "nDCG@10"
+    assert all(len(row) == 3 for row in table.rows)
+    assert "95 % interval" in change_sentence(result, words)
+
+
+def test_worse_on_the_held_out_half_is_said_in_red(result: TuneResult) -> None:
+    words = tuning_words(Words("zh"))
+    assert tuning_page(result, words).alarm == ""
+    held = msgspec.structs.replace(result.found.held_out, quality=Change(-0.1, -0.2, -0.05))
+    found = msgspec.structs.replace(result.found, held_out=held)
+    page = tuning_page(msgspec.structs.replace(result, found=found), words)
+    assert "请勿采用" in page.alarm
+    assert "-0.1000" in page.reasons[0]
+
+
+def test_a_failed_trial_is_listed_with_its_reason(result: TuneResult) -> None:
+    broken = msgspec.structs.replace(result.found.trials[-1], figures=None, reason="列表太多")
+    trials = (*result.found.trials[:-1], broken)
+    found = msgspec.structs.replace(result.found, trials=trials)
+    page = tuning_page(msgspec.structs.replace(result, found=found), tuning_words(Words("en")))
+    assert any("列表太多" in row for table in page.sections[0].tables for row in table.rows)
+
+
+def test_a_search_that_keeps_the_settings_says_so(result: TuneResult) -> None:
+    found = msgspec.structs.replace(result.found, chosen=None)
+    kept = msgspec.structs.replace(result, found=found)
+    assert kept.after == {}
+    assert "settings in force" in change_sentence(kept, tuning_words(Words("en")))
+
+
+def test_a_result_is_read_back(result: TuneResult, tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    path.write_bytes(msgspec.json.encode(result))
+    assert load_tuning(path) == result
+    path.write_text("{}", encoding="utf-8")
+    with pytest.raises(ConfigError, match="no result of tuning"):
+        load_tuning(path)
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_tuning(tmp_path / "missing.json")
