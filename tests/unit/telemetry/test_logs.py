@@ -30,6 +30,8 @@ def _root_logger_as_before() -> Iterator[None]:
 
 def lines(settings: TelemetrySettings, write: Any) -> list[dict[str, Any]]:
     stream = io.StringIO()
+    root = logging.getLogger()
+    root.handlers.clear()  # in production nobody else listens
     logs = configure_logging(settings, stream)
     try:
         write()
@@ -87,6 +89,57 @@ def test_the_access_log_has_one_line_for_a_request() -> None:
     assert (line["route"], line["status"], line["outcome"]) == ("chat", 200, "ok")
     assert (line["tenant"], line["kb"], line["duration_ms"]) == ("acme", "handbook", 2000.0)
     assert line["trace_id"] == "a" * 32
+
+
+def test_an_access_line_is_the_same_by_either_way() -> None:
+    told = report()
+
+    def long_way() -> None:
+        quiet = logging.NullHandler()
+        logging.getLogger("forebay.access").addHandler(quiet)
+        try:
+            AccessLog().finished(told)
+        finally:
+            logging.getLogger("forebay.access").removeHandler(quiet)
+
+    settings = TelemetrySettings(environment="production", region="cn-north-1")
+    [short] = lines(settings, lambda: AccessLog().finished(told))
+    [long] = lines(settings, long_way)
+    assert list(short.items()) == list(long.items())
+
+
+def test_access_lines_keep_their_place_among_others_and_obey_the_level() -> None:
+    def write() -> None:
+        log.warning("before")
+        AccessLog().finished(report())
+        log.warning("after")
+
+    names = [line["logger"] for line in lines(TelemetrySettings(), write)]
+    assert names == ["forebay.test", "forebay.access", "forebay.test"]
+    quiet = lines(TelemetrySettings(log_level="warning"), write)
+    assert [line["message"] for line in quiet] == ["before", "after"]
+
+
+def test_access_lines_for_people_and_for_other_handlers(caplog: pytest.LogCaptureFixture) -> None:
+    stream = io.StringIO()
+    logs = configure_logging(TelemetrySettings(log_format="text"), stream)
+    AccessLog().finished(report())
+    logs.close()
+    [line] = stream.getvalue().splitlines()
+    assert "info forebay.access POST chat 200 method=POST route=chat status=200" in line
+    assert line.endswith("request=r1") or "request=" in line
+    with caplog.at_level(logging.INFO):
+        AccessLog().finished(report())
+    assert [record.route for record in caplog.records][-1:] == ["chat"]  # type: ignore[attr-defined]
+
+
+def test_many_lines_are_all_written() -> None:
+    def write() -> None:
+        for number in range(1_234):
+            log.info("n %d", number)
+
+    seen = lines(TelemetrySettings(), write)
+    assert [line["message"] for line in seen] == [f"n {n}" for n in range(1_234)]
 
 
 def test_text_for_people() -> None:
