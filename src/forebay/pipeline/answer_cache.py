@@ -296,11 +296,18 @@ class CachedAnswering:
             degraded=bool(end.degradations),
             cited=len(end.citations),
             invalid_citations=end.invalid_citations,
-            unsupported=await asyncio.to_thread(self._parts.unsupported, text, rests.passages),
+            unsupported=0.0,
             tags=[hit.chunk.tags for hit in rests.passages],
             took_s=took_s,
         )
         refusal = self._parts.rules().refusal(question.rule, made)
+        if refusal is None:
+            # Only now: to read every passage costs more than all else that is asked here.
+            made = msgspec.structs.replace(
+                made,
+                unsupported=await asyncio.to_thread(self._parts.unsupported, text, rests.passages),
+            )
+            refusal = self._parts.rules().refusal(question.rule, made)
         if refusal is not None:
             await self._refused(question, refusal)
             return

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
 import msgspec
 
@@ -34,6 +34,8 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 _OWN = frozenset({"request_id", "trace_id", "span_id"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _access = logging.getLogger("forebay.access")
+_Waiting: TypeAlias = "queue.SimpleQueue[logging.LogRecord | RequestReport | None]"
+"""Simple, for each lock that another kind has is taken by the event loop; bounded by who puts."""
 
 
 @contextmanager
@@ -121,6 +123,10 @@ class BoundedQueueHandler(logging.handlers.QueueHandler):
 
     dropped = 0
 
+    def __init__(self, waiting: _Waiting) -> None:
+        super().__init__(waiting)
+        self._waiting = waiting
+
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         """Merge the arguments now, because they may change; format later."""
         record.msg, record.args = record.getMessage(), None
@@ -128,9 +134,9 @@ class BoundedQueueHandler(logging.handlers.QueueHandler):
 
     def enqueue(self, record: logging.LogRecord | RequestReport) -> None:
         """Put the record, or count it as lost."""
-        try:
-            self.queue.put_nowait(record)
-        except queue.Full:
+        if self._waiting.qsize() < _QUEUE:
+            self._waiting.put(record)
+        else:
             self.dropped += 1
 
 
@@ -175,9 +181,7 @@ class _Output(logging.StreamHandler[TextIO]):
 class _Writer(logging.handlers.QueueListener):
     """The writing thread; ending it waits a little, not for ever on a blocked output."""
 
-    def __init__(
-        self, waiting: queue.Queue[logging.LogRecord | RequestReport | None], output: _Output
-    ) -> None:
+    def __init__(self, waiting: _Waiting, output: _Output) -> None:
         super().__init__(waiting, output)
         self._waiting = waiting
         self._output = output
@@ -202,11 +206,10 @@ class _Writer(logging.handlers.QueueListener):
         if thread is None:
             return
         self._ended.set()
-        with suppress(queue.Full):
-            self._waiting.put(None, timeout=_LAST_LINES_S)
-            thread.join(_LAST_LINES_S)
-            if not thread.is_alive():
-                self._output.write_out()
+        self._waiting.put(None)
+        thread.join(_LAST_LINES_S)
+        if not thread.is_alive():
+            self._output.write_out()
 
 
 class Logs:
@@ -237,7 +240,7 @@ def configure_logging(settings: TelemetrySettings, stream: TextIO | None = None)
         if settings.log_format == "json"
         else TextFormatter()
     )
-    waiting: queue.Queue[logging.LogRecord | RequestReport | None] = queue.Queue(_QUEUE)
+    waiting: _Waiting = queue.SimpleQueue()
     handler = BoundedQueueHandler(waiting)
     handler.addFilter(IdFilter())
     listener = _Writer(waiting, output)

@@ -7,6 +7,7 @@ the stages' own scales: queries take milliseconds, generation seconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -17,7 +18,7 @@ from forebay.telemetry.breakers import BreakerCollector
 from forebay.telemetry.caches import CacheCollector
 from forebay.telemetry.guard import GuardCollector
 from forebay.telemetry.merging import Page, page_of, text_of
-from forebay.telemetry.report import OUTCOMES, RequestReport
+from forebay.telemetry.report import OUTCOMES, RequestOutcome, RequestReport
 
 STAGES = (
     "query.parse", "embedding", "search.lexical", "search.vector", "fusion", "retrieval",
@@ -49,6 +50,9 @@ class Metrics:
         self, registry: CollectorRegistry | None = None, *, max_tenants: int = 100
     ) -> None:
         self.registry = registry or CollectorRegistry()
+        # Registered first, so that the counters are up to date when they are collected.
+        self.registry.register(_BeforeOthers(self._book))
+        self._tally: dict[_Kind, _Sum] = {}
         self._stage = Histogram(
             "forebay_stage_seconds",
             "Working time of a stage.",
@@ -156,17 +160,43 @@ class Metrics:
     def finished(self, report: RequestReport) -> None:
         """Count a finished request with its stages, tokens and caches."""
         self._request.observe(report.duration_s)
-        self._count_outcome[report.outcome]()
         if report.ttft_s is not None:
             self._ttft.observe(report.ttft_s)
-        if report.prompt_tokens:
-            self._count_tokens["prompt"](report.prompt_tokens)
-        if report.completion_tokens:
-            self._count_tokens["completion"](report.completion_tokens)
-        if report.ctx is not None:
-            self._of_context(report.ctx, report)
+        ctx = report.ctx
+        kind = _Kind(
+            report.outcome,
+            None if ctx is None else self._tenant(ctx.principal.tenant),
+            () if ctx is None else tuple(ctx.cache.items()),
+        )
+        total = self._tally.get(kind)
+        if total is None:
+            total = self._tally[kind] = _Sum()
+        total.requests += 1
+        total.prompt_tokens += report.prompt_tokens
+        total.completion_tokens += report.completion_tokens
+        if ctx is not None and (ctx.stages or ctx.degradations):
+            self._of_context(ctx)
 
-    def _of_context(self, ctx: RequestContext, report: RequestReport) -> None:
+    def _book(self) -> None:
+        """Add up what was tallied: eight counters a request cost more than a hit's other work."""
+        tally, self._tally = self._tally, {}
+        for kind, total in tally.items():
+            self._count_outcome[kind.outcome](total.requests)
+            tokens = {"prompt": total.prompt_tokens, "completion": total.completion_tokens}
+            for name, count in tokens.items():
+                if count:
+                    self._count_tokens[name](count)
+            for tier, result in kind.cache:
+                if result != "off":
+                    self._bound(self._cache, tier, result)(total.requests)
+            if kind.tenant is None:
+                continue
+            self._bound(self._tenant_requests, kind.tenant, kind.outcome)(total.requests)
+            if any(tokens.values()):
+                for name, count in tokens.items():
+                    self._bound(self._tenant_tokens, kind.tenant, name)(count)
+
+    def _of_context(self, ctx: RequestContext) -> None:
         for record in ctx.stages:
             if record.name not in self._observe_stage:
                 # Stages are named in code, so there are only as many as someone wrote.
@@ -175,16 +205,8 @@ class Metrics:
             self._observe_stage[record.name](record.worked_s)
             if record.waited_s:
                 self._observe_wait[record.name](record.waited_s)
-        for tier, result in ctx.cache.items():
-            if result != "off":
-                self._bound(self._cache, tier, result)()
         for step in ctx.degradations:
             self._bound(self._degraded, step.stage, step.rung)()
-        tenant = self._tenant(ctx.principal.tenant)
-        self._bound(self._tenant_requests, tenant, report.outcome)()
-        if report.prompt_tokens or report.completion_tokens:
-            self._bound(self._tenant_tokens, tenant, "prompt")(report.prompt_tokens)
-            self._bound(self._tenant_tokens, tenant, "completion")(report.completion_tokens)
 
     def _bound(self, counter: Counter, *labels: str) -> Callable[..., None]:
         """The child's ``inc``, looked up once; labels here are bounded by those who call."""
@@ -200,6 +222,38 @@ class Metrics:
             return _OTHER
         self._tenants.add(name)
         return name
+
+
+class _Kind(NamedTuple):
+    """Requests that the same counters count; of each part there are few."""
+
+    outcome: RequestOutcome
+    tenant: str | None
+    cache: tuple[tuple[str, str], ...]
+
+
+class _Sum:
+    """What requests of one kind add up to since counters were last read."""
+
+    __slots__ = ("completion_tokens", "prompt_tokens", "requests")
+
+    def __init__(self) -> None:
+        self.requests = self.prompt_tokens = self.completion_tokens = 0
+
+
+class _BeforeOthers(Collector):
+    """Collects nothing; does something before others are collected."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
+
+    def collect(self) -> Iterable[Metric]:
+        self._act()
+        return ()
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing, told without the act."""
+        return ()
 
 
 _POOL_FIGURES = {
