@@ -234,7 +234,8 @@ class Candidates:
             embedding = self._embedder.spent[text]
             wall_s, cpu_s = wall_s + embedding.wall_s, cpu_s + embedding.cpu_s
         places = [
-            Place(hit.chunk.document_id, hit.chunk.start, hit.chunk.end) for hit in result.hits
+            Place(hit.chunk.document_id, hit.chunk.start, hit.chunk.end, hit.chunk.text)
+            for hit in result.hits
         ]
         return places, Spent(wall_s, cpu_s)
 

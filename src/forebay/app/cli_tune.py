@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from forebay.app.cli_eval_options import JudgeFlag, JudgeKeyFlag, JudgeModelFlag, SmallJudgeFlag
 from forebay.app.cli_options import (
     ConfigFlag,
     HtmlFlag,
@@ -40,6 +41,10 @@ def tune(
     paths: PathsArgument = None,
     queries: LabelledFlag = None,
     kb: KbFlag = None,
+    judge: JudgeFlag = None,
+    judge_model: JudgeModelFlag = "",
+    judge_key_file: JudgeKeyFlag = None,
+    small_judge: SmallJudgeFlag = None,
     trials: Annotated[
         int, typer.Option("--trials", min=1, help="Candidates, earlier runs' included.")
     ] = 40,
@@ -83,8 +88,10 @@ def tune(
     """Find settings that suit your documents and questions, and write them as a patch."""
     given = locals()
     from forebay.app.delivery import Delivery
+    from forebay.app.judging import JudgeWords
     from forebay.app.tuning import TuneWords
     from forebay.app.tuning import tune as run
 
     delivery = Delivery(Output(as_json=json), out, html, lang)
-    raise SystemExit(run(config, setting_flags(settings), TuneWords.of(given), delivery))
+    words = (TuneWords.of(given), JudgeWords.of(given))
+    raise SystemExit(run(config, setting_flags(settings), words, delivery))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import tomllib
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,27 +16,44 @@ from forebay.app.bearer_keys import embedding_keys
 from forebay.app.candidates import Candidates, CorpusParts, Upload, changed_settings, flat
 from forebay.app.counting import chunk_counter
 from forebay.app.delivery import Delivery
+from forebay.app.judging import JudgeWords, OpenJudge, open_judge
 from forebay.app.operations import load, run
 from forebay.app.output import Output
 from forebay.app.settings import Settings, environment, model_cache
 from forebay.app.words import Words
 from forebay.embedding.opening import open_embedder
 from forebay.kernel.clock import SystemClock
-from forebay.kernel.errors import ConfigError, InvalidRequest
+from forebay.kernel.errors import ConfigError, InvalidRequest, Unavailable
 from forebay.lab.evaluate.datasets import QuestionSet, load_set
+from forebay.lab.evaluate.judging.panel import Judging
 from forebay.lab.measure.machine import describe_commit, describe_machine, describe_versions
+from forebay.lab.tune.labels import Panel, label_by_judge
 from forebay.lab.tune.objectives import Figures
 from forebay.lab.tune.patch import changed, write_patch
 from forebay.lab.tune.pipeline import Settled, StepReport, run_pipeline
 from forebay.lab.tune.questions import Question, Target, asked_by_headings, sample
 from forebay.lab.tune.result import Source, TuneResult
 from forebay.lab.tune.retrieval import Beginning, RetrievalTuning, TuneRetrieval
-from forebay.lab.tune.space import Corpus, Parameter, SpaceFile, Value, check_space, default_space
+from forebay.lab.tune.space import (
+    Corpus,
+    Parameter,
+    SpaceFile,
+    Value,
+    Values,
+    check_space,
+    default_space,
+)
 from forebay.lab.tune.study import StudySettings, Trial, open_optuna
 from forebay.pipeline.folders import scan
 from forebay.retrieval.segments import choose_kind
 
 _KIND = "retrieval.vector.kind"
+_WAYS: tuple[Values, ...] = (
+    {},
+    {"retrieval.early_exit_confidence": 2.0, "retrieval.fusion.ceiling": 1.0},
+    {"retrieval.early_exit_confidence": 2.0, "retrieval.fusion.ceiling": 0.0},
+)
+"""As configured, mostly by words, mostly by vectors: a judge sees what each finds."""
 
 
 class TuneWords(Words, frozen=True, kw_only=True):
@@ -59,21 +77,31 @@ class TuneWords(Words, frozen=True, kw_only=True):
     svg: Path | None = None
 
 
-def tune(config: Path | None, flags: dict[str, Any], words: TuneWords, delivery: Delivery) -> int:
+def tune(
+    config: Path | None,
+    flags: dict[str, Any],
+    told: tuple[TuneWords, JudgeWords],
+    delivery: Delivery,
+) -> int:
     """Search, write the patch and the reports, say what came of it."""
+    words, judging = told
     open_optuna()
+    judging.check()
+    if judging.wanted and words.queries is None:
+        raise ConfigError("a judge is asked about questions: name them with --queries.")
     study = _study(words)
     settings = load(config, flags)
     for path in (words.patch, words.svg, words.study):
         if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
             raise ConfigError(f"{path} cannot be written: name a file in a folder that exists.")
-    result = run(_tune(settings, words, study, delivery.output))
+    result = run(_tune(settings, told, study, delivery.output))
     return _deliver(result, words, delivery)
 
 
 async def _tune(
-    settings: Settings, words: TuneWords, study: StudySettings, output: Output
+    settings: Settings, told: tuple[TuneWords, JudgeWords], study: StudySettings, output: Output
 ) -> TuneResult:
+    words, judging = told
     asked = None if words.queries is None else await asyncio.to_thread(load_set, words.queries)
     uploads = await asyncio.to_thread(_uploads, settings, words, asked)
     clock = SystemClock()
@@ -93,8 +121,9 @@ async def _tune(
             )
         )
         try:
-            job = _Job(settings, words, study, candidates, asked)
-            return await _search(job, output)
+            async with open_judge(judging) as judge:
+                job = _Job(settings, words, study, candidates, asked, judge)
+                return await _search(job, output)
         finally:
             await candidates.close()
             if embedder is not None:
@@ -109,13 +138,16 @@ class _Job(msgspec.Struct, frozen=True):
     study: StudySettings
     candidates: Candidates
     asked: QuestionSet | None
+    judge: OpenJudge | None = None
 
 
 async def _search(job: _Job, output: Output) -> TuneResult:
     settings, words, study, asked = job.settings, job.words, job.study, job.asked
     clock = SystemClock()
     given = await asyncio.to_thread(_space, words.space, settings)
-    labels = Labels(job.candidates, asked, words.limit)
+    kept = None if words.study is None else words.study.with_name(words.study.name + ".labels")
+    judge = None if job.judge is None else (job.judge, kept)
+    labels = Labels(job.candidates, asked, words.limit, judge)
     with output.progress() as progress:
         bar = progress.add_task("tuning", total=study.trials)
 
@@ -157,34 +189,66 @@ async def _search(job: _Job, output: Output) -> TuneResult:
 
 
 class Labels:
-    """The first step: questions with labels, as given or made of the documents' headings."""
+    """The first step: questions with labels, as given, by a judge, or made of headings.
+
+    What a judge says is kept in the file beside it: asked again, it might say something else.
+    """
 
     name = "labels"
 
-    def __init__(self, candidates: Candidates, asked: QuestionSet | None, most: int) -> None:
+    def __init__(
+        self,
+        candidates: Candidates,
+        asked: QuestionSet | None,
+        most: int,
+        judge: tuple[OpenJudge, Path | None] | None = None,
+    ) -> None:
         self._candidates = candidates
         self._asked = asked
         self._most = most
-        self.source: Source = "headings" if asked is None else "labels"
+        self._judge = judge
+        self.source: Source = "headings" if asked is None else "labels" if not judge else "judge"
 
     async def run(self, settled: Settled) -> tuple[Settled, StepReport]:
         """Return the questions that have a target, at most so many."""
+        before: dict[str, float]
+        after: dict[str, float] = {}
         if self._asked is None:
             found = asked_by_headings(await self._candidates.documents())
-            given = len(found)
-        else:
+            before = {"questions": len(found)}
+        elif self._judge is None:
             found = labelled(self._asked)
-            given = len(self._asked.questions)
+            before = {"questions": len(self._asked.questions)}
+        else:
+            found, before, after = await self._by_judge(self._asked, *self._judge)
         if not found:
             raise InvalidRequest(
-                "no question says which document answers it; give `documents` with each question, "
+                "no question has a document that answers it; give `documents` with each question, "
                 "or leave --queries out to ask by the documents' own headings."
             )
         chosen = sample(found, self._most)
-        return (
-            msgspec.structs.replace(settled, questions=chosen),
-            StepReport(self.name, {"questions": given}, {"labelled": len(chosen)}),
-        )
+        report = StepReport(self.name, before, {**after, "labelled": len(chosen)})
+        return msgspec.structs.replace(settled, questions=chosen), report
+
+    async def _by_judge(
+        self, asked: QuestionSet, judge: OpenJudge, file: Path | None
+    ) -> tuple[tuple[Question, ...], dict[str, float], dict[str, float]]:
+        chosen = sorted(asked.questions, key=lambda each: zlib.crc32(each.id.encode()))
+        some = msgspec.structs.replace(asked, questions=tuple(chosen[: self._most]))
+        before: dict[str, float] = {
+            "questions": len(asked.questions),
+            "labelled": len(labelled(some)),
+        }
+        if file is not None and await asyncio.to_thread(file.exists):
+            kept = await asyncio.to_thread(file.read_bytes)
+            return msgspec.json.decode(kept, type=tuple[Question, ...]), before, {}
+        panel = Panel(judge.judge, Judging(), _WAYS)
+        found, judged = await label_by_judge(some, self._candidates, panel)
+        if judged.gave_up:
+            raise Unavailable(f"the judge cannot be asked: {judged.error}")
+        if file is not None:
+            await asyncio.to_thread(file.write_bytes, msgspec.json.encode(found))
+        return found, before, {"judged": len(judged.questions), "failed": judged.failed}
 
 
 def labelled(asked: QuestionSet) -> tuple[Question, ...]:

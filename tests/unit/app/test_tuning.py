@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,15 +19,20 @@ from forebay.app.candidates import (
     changed_settings,
     flat,
 )
+from forebay.app.delivery import Delivery
+from forebay.app.judging import JudgeWords, OpenJudge
+from forebay.app.output import Output
 from forebay.app.settings import Settings, load_settings
-from forebay.app.tuning import Labels, TuneWords, labelled
+from forebay.app.tuning import Labels, TuneWords, labelled, tune
 from forebay.app.tuning import _beginning as beginning
 from forebay.app.tuning import _space as space_of
 from forebay.app.tuning import _uploads as uploads_of
 from forebay.kernel.clock import SystemClock
-from forebay.kernel.errors import ConfigError, InvalidRequest, StoreError
+from forebay.kernel.errors import ConfigError, InvalidRequest, StoreError, Unavailable
 from forebay.lab.evaluate.datasets import Question as Asked
 from forebay.lab.evaluate.datasets import QuestionSet
+from forebay.lab.evaluate.judging.verdicts import Judgement, Verdict
+from forebay.lab.evaluate.target import Passage
 from forebay.lab.tune.objectives import Figures, Observed, qualities
 from forebay.lab.tune.pipeline import Settled
 from forebay.lab.tune.questions import Question, Target
@@ -270,3 +275,67 @@ def test_auto_is_searched_from_the_kind_it_stands_for() -> None:
     assert start["ingest.chunks.max_tokens"] == 256
     small = msgspec.structs.replace(base, chunks=100)
     assert KIND not in beginning(settings(), small, None, hidden=True).start
+
+
+class KnowingJudge:
+    """Calls relevant what holds the word that the question ends with."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def judge(self, question: Asked, passages: Sequence[Passage]) -> Judgement:
+        self.asked += 1
+        if question.text == "broken":
+            raise Unavailable("裁判不在")
+        word = question.text.split()[-1]
+        scores = [0.9 if word in passage.text else 0.1 for passage in passages]
+        return Judgement(tuple(Verdict(score, score) for score in scores))
+
+
+def test_a_judge_labels_what_the_ways_of_searching_find(tmp_path: Path) -> None:
+    asked = QuestionSet(
+        "s",
+        (
+            Asked("en", "how much may a hotel cost 120", "en"),
+            Asked("zh", "女职工休假多少天 一百五十八天", "zh"),
+            Asked("none", "where is the moon", "en"),
+            Asked("bad", "broken", "en"),
+        ),
+    )
+    judge = KnowingJudge()
+
+    async def work(candidates: Candidates) -> tuple[Settled, list[dict[str, float]], int]:
+        opened = OpenJudge(judge, dict)
+        reports = []
+        for _ in range(2):
+            labels = Labels(candidates, asked, 100, (opened, tmp_path / "j.labels"))
+            settled, report = await labels.run(Settled())
+            reports.append(report.after)
+        assert labels.source == "judge"
+        return settled, reports, judge.asked
+
+    settled, reports, times = with_candidates(tmp_path / "work", work, HashEmbedder())
+    found = {question.id: question.targets for question in settled.questions}
+    assert found.keys() == {"en", "zh"}
+    assert [target.document_id for target in found["zh"]] == ["休假.md"]
+    assert found["en"][0].grade == 3 and found["en"][0].start is not None
+    assert reports == [{"judged": 3, "failed": 1, "labelled": 2}, {"labelled": 2}]
+    assert times == 4
+
+
+def test_a_judge_that_is_never_there_ends_the_search(tmp_path: Path) -> None:
+    asked = QuestionSet("s", tuple(Asked(str(n), "broken", "en") for n in range(9)))
+
+    async def work(candidates: Candidates) -> None:
+        await Labels(candidates, asked, 100, (OpenJudge(KnowingJudge(), dict), None)).run(Settled())
+
+    with pytest.raises(Unavailable, match="裁判不在"):
+        with_candidates(tmp_path, work, HashEmbedder())
+
+
+def test_a_judge_needs_questions_and_a_model() -> None:
+    delivery = Delivery(Output(as_json=True), None, None, "en")
+    with pytest.raises(ConfigError, match="name them with --queries"):
+        tune(None, {}, (TuneWords(), JudgeWords(judge="http://x", judge_model="m")), delivery)
+    with pytest.raises(ConfigError, match="--judge-model"):
+        tune(None, {}, (TuneWords(), JudgeWords(judge="http://x")), delivery)

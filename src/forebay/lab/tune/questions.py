@@ -39,11 +39,12 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a hit is: its document and its span there."""
+    """Where a hit is, its document and its span there, and what it says."""
 
     document_id: str
     start: int
     end: int
+    text: str = ""
 
 
 def halves(questions: Sequence[Question]) -> tuple[tuple[Question, ...], tuple[Question, ...]]:
