@@ -18,6 +18,7 @@ from forebay.app.admitting import open_admission
 from forebay.app.bearer_keys import generation_keys
 from forebay.app.caching import Charging, TierOpener, Tiers, open_tiers
 from forebay.app.eventing import Events, open_events
+from forebay.app.fragile import open_fragility
 from forebay.app.guarding import Guarded, open_guarded
 from forebay.app.ladders import open_ladder
 from forebay.app.latency import wake_promptly
@@ -50,6 +51,7 @@ from forebay.kernel.stages import GenerationRequest, Retriever, TokenCounter
 from forebay.pipeline.answer import AnswerParts, AnswerPipeline, claimant
 from forebay.pipeline.answer_cache import CachedAnswering
 from forebay.pipeline.chunk_keys import GuardedKnowledge
+from forebay.pipeline.fragility import Fragility
 from forebay.pipeline.knowledge import KnowledgeService
 from forebay.pipeline.listening import Listening
 from forebay.pipeline.messages import Answering, Citation
@@ -87,6 +89,7 @@ class Answerer(msgspec.Struct, frozen=True):
     warmer: Warmer | None = None
     prewarmer: Prewarmer | None = None
     engines: Sequence[Pool] = ()
+    fragility: Fragility | None = None
 
     def reload(self, settings: Settings) -> None:
         """Take over the part of the settings that needs no restart, keys apart."""
@@ -170,6 +173,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
         )
         opener = await stack.enter_async_context(open_tiers(reading, share=share))
         guarded = await stack.enter_async_context(open_guarded(reading))
+        fragility = await stack.enter_async_context(open_fragility(reading))
         ladder, retriever = await _retrieving(stack, reading, opener, admission)
         prompting = PromptBuilder(_within_pools(settings), counter, secrets.token_hex(8))
         parts = AnswerParts(
@@ -182,6 +186,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             tokens=opener.tokens(tokens),
             serving=reading.versions,
             near=opener.near(prompting.version),
+            fragility=fragility,
         )
         # Once for all processes: the engines are the same.
         once = share and process.writing is not None
@@ -208,6 +213,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             warmer=warmer,
             prewarmer=prewarmer,
             engines=generator.pools if isinstance(generator, OpenAIGenerator) else (),
+            fragility=fragility,
         )
 
 
@@ -333,6 +339,8 @@ async def open_service(
             telemetry.metrics.watch_caches(answerer.tiers.statistics)
             telemetry.metrics.watch_breakers(answerer.ladder.statistics)
             telemetry.metrics.watch_guard(answerer.guarded.guard.statistics)
+            if answerer.fragility is not None:
+                telemetry.metrics.watch_fragility(answerer.fragility.statistics)
             if answerer.shared is not None:
                 telemetry.metrics.watch_quotas(answerer.shared.statistics)
             held: list[Service] = []

@@ -34,6 +34,7 @@ from forebay.pipeline.folders import FolderSettings
 from forebay.pipeline.knowledge import KB_NAME
 from forebay.pipeline.writer import WriterSettings
 from forebay.policy.admission import AdmissionSettings
+from forebay.policy.fragility import FragilitySettings
 from forebay.policy.ladder import LadderSettings
 from forebay.policy.splitting import SplittingSettings
 from forebay.retrieval.settings import RetrievalSettings
@@ -134,6 +135,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context: ContextSettings = ContextSettings()
     generation: AnsweringSettings = AnsweringSettings()
     admission: AdmissionSettings = AdmissionSettings()
+    fragility: FragilitySettings = FragilitySettings()
     cache: CacheSettings = CacheSettings()
     coordination: CoordinationSettings = CoordinationSettings()
     telemetry: TelemetrySettings = TelemetrySettings()

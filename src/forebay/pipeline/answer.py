@@ -30,6 +30,7 @@ from forebay.kernel.stages import (
     TextDelta,
 )
 from forebay.kernel.streams import closing
+from forebay.pipeline.fragility import Fragility, cautioned, is_fragile
 from forebay.pipeline.messages import (
     AnswerDelta,
     AnswerEnd,
@@ -107,6 +108,7 @@ class AnswerParts(msgspec.Struct, frozen=True):
     tokens: EngineTokens | None = None
     serving: ServedVersions | None = None
     near: Near | None = None
+    fragility: Fragility | None = None
 
 
 class AnswerPipeline:
@@ -158,20 +160,26 @@ class AnswerPipeline:
                     yield told
                 return
             found = await self._retrieve(ctx, wanted)
+            if self._parts.fragility is not None:
+                found = await self._parts.fragility.searched(ctx, wanted, found, self._retrieve)
             with ctx.stage("prompt") as record:
-                prompt = await self._counted(ctx, await self._prompt(request, found), record)
+                built = await self._prompt(ctx, request, found)
+                prompt = await self._counted(ctx, built, record)
                 record.attributes["language"] = prompt.language
             await permit.built(prompt.prompt_tokens)
-            writer = self._parts.cite(prompt)
+            writer, text = self._parts.cite(prompt), ""
             async with closing(self._generated(ctx, prompt, permit)) as events:
                 async for event in events:
                     if isinstance(event, Finished):
                         finished = event
-                    elif text := writer.feed(event.text):
-                        yield AnswerDelta(text)
+                    elif certain := writer.feed(event.text):
+                        text += certain
+                        yield AnswerDelta(certain)
         rest, citations, invalid = writer.finish()
         if rest:
             yield AnswerDelta(rest)
+        if self._parts.fragility is not None and not finished.refused:
+            await self._parts.fragility.answered(ctx, request.kb, text + rest, prompt.passages)
         yield AnswerEnd(
             finish_reason=finished.reason,
             citations=tuple(citations),
@@ -254,11 +262,16 @@ class AnswerPipeline:
             _tell_cut(ctx, prompt, permit.max_output_tokens)
         yield finished
 
-    async def _prompt(self, request: AnswerRequest, found: SearchResult) -> GenerationRequest:
+    async def _prompt(
+        self, ctx: RequestContext, request: AnswerRequest, found: SearchResult
+    ) -> GenerationRequest:
         texts = [message.content for message in request.messages]
-        return await beside_if_long(
-            texts, self._parts.prompting.build, request.messages, found.hits, request.sampling
-        )
+        build, sampling = self._parts.prompting.build, request.sampling
+        prompt = await beside_if_long(texts, build, request.messages, found.hits, sampling)
+        if not is_fragile(ctx):
+            return prompt
+        advised = cautioned(request.messages, prompt.language)
+        return await beside_if_long(texts, build, advised, found.hits, sampling)
 
     async def _counted(
         self, ctx: RequestContext, prompt: GenerationRequest, record: StageRecord

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from forebay.kernel.context import RequestContext
 from forebay.telemetry.breakers import BreakerCollector
 from forebay.telemetry.caches import CacheCollector
+from forebay.telemetry.fragility import FragilityCollector
 from forebay.telemetry.guard import GuardCollector
 from forebay.telemetry.merging import Page, page_of, text_of
 from forebay.telemetry.report import OUTCOMES, RequestOutcome, RequestReport
@@ -152,6 +153,10 @@ class Metrics:
     def watch_guard(self, statistics: Callable[[], Mapping[str, float]]) -> None:
         """Show figures of the guard before the record, read when somebody scrapes."""
         self.registry.register(GuardCollector(statistics))
+
+    def watch_fragility(self, statistics: Callable[[], Mapping[str, Mapping[str, float]]]) -> None:
+        """Show signs of fragile retrieval, read when somebody scrapes: kb to figure to value."""
+        self.registry.register(FragilityCollector(statistics))
 
     def watch_caches(self, statistics: Callable[[], Mapping[str, Mapping[str, float]]]) -> None:
         """Show figures of cache tiers, read when somebody scrapes: tier to figure to value."""

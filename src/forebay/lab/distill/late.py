@@ -6,7 +6,8 @@ A query's tokens ``x_i`` and a passage's tokens ``y_j`` (an embedder's last laye
     score = scale * sum_i a_i max_j <q_i, d_j>                     (MaxSim, weighted)
 
 Over a query's candidates the loss is ``(1 - t) * -log sum_positives p + t * KL(teacher || p)``
-with ``p = softmax(score)``: labels pull by contrast, a teacher by its soft scores. Gradients are
+with ``p = softmax(score + prior)``: labels pull by contrast, a teacher by its soft scores. The
+prior is what the search itself scored, so that the head learns what it did not know. Gradients are
 exact; only the passage tokens that were a maximum receive any, so a step costs little more than
 projecting the batch. Everything is numpy: 100,000 parameters need no framework.
 """
@@ -51,13 +52,14 @@ class LateExample(msgspec.Struct, frozen=True):
 
     ``query`` and each of ``passages`` are token states (tokens x dimensions); ``relevant[k]``
     says whether candidate ``k`` answers; ``teacher[k]`` is a dearer model's score of it, as a
-    logit, empty where there is none.
+    logit, empty where there is none. ``prior[k]`` is what is added to its score; empty: nothing.
     """
 
     query: Floats
     passages: tuple[Floats, ...]
     relevant: tuple[bool, ...]
     teacher: tuple[float, ...] = ()
+    prior: tuple[float, ...] = ()
 
 
 class LateHead(msgspec.Struct):
@@ -227,7 +229,7 @@ def _loss(
     scores: NDArray[np.floating], example: LateExample, teacher_share: float
 ) -> tuple[float, NDArray[np.floating]]:
     """The loss of one query's scores and its derivative by each."""
-    p = softmax(scores)
+    p = softmax(scores + np.asarray(example.prior, scores.dtype) if example.prior else scores)
     relevant = np.array(example.relevant, bool)
     share = teacher_share if example.teacher else 0.0
     if not relevant.any():

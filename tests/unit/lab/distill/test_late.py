@@ -30,7 +30,8 @@ def states(random: np.random.Generator, tokens: int, inputs: int = 12) -> Floats
 def example(random: np.random.Generator, teacher: bool) -> LateExample:
     passages = tuple(states(random, tokens) for tokens in (3, 5, 2))
     scores = tuple(random.standard_normal(3).tolist()) if teacher else ()
-    return LateExample(states(random, 4), passages, (False, True, False), scores)
+    prior = tuple(random.standard_normal(3).tolist()) if teacher else ()
+    return LateExample(states(random, 4), passages, (False, True, False), scores, prior)
 
 
 def precise(head: LateHead) -> LateHead:
