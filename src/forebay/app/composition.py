@@ -188,10 +188,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             near=opener.near(prompting.version),
             fragility=fragility,
         )
-        # Once for all processes: the engines are the same.
-        once = share and process.writing is not None
-        warming = open_warming(generator, admission, settings.generation.engine, reading.clock)
-        warmer = await stack.enter_async_context(warming) if once else None
+        warmer = await _warmed(stack, process, parts, share=share)
         answering = opener.answering(
             _answering(settings, parts, counter),
             prompting.version,
@@ -215,6 +212,19 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             engines=generator.pools if isinstance(generator, OpenAIGenerator) else (),
             fragility=fragility,
         )
+
+
+async def _warmed(
+    stack: AsyncExitStack, process: Process, parts: AnswerParts, *, share: bool
+) -> Warmer | None:
+    """What warms the engines, once for all processes: they are the same."""
+    if not share or process.writing is None:
+        return None
+    reading = process.reading
+    engine = reading.settings.generation.engine
+    return await stack.enter_async_context(
+        open_warming(parts.generator, parts.admission, engine, reading.clock)
+    )
 
 
 async def _ahead(
