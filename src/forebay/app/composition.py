@@ -31,6 +31,7 @@ from forebay.app.runtime import Process, Reading, open_process, store_folder
 from forebay.app.settings import Settings, environment
 from forebay.app.sharing import authority_of, open_sharing, shortcomings
 from forebay.app.warming import Warmer, open_warming
+from forebay.app.widening import open_widening
 from forebay.cache.heat import HeatedRetriever
 from forebay.context import CitationStream, ContextSettings, PromptBuilder
 from forebay.gateway.app import GatewayApp
@@ -42,7 +43,7 @@ from forebay.gateway.settings import ServerSettings
 from forebay.generation.openai import OpenAIGenerator
 from forebay.generation.opening import open_generator
 from forebay.generation.pools import Pool
-from forebay.generation.settings import EngineSettings
+from forebay.generation.settings import EngineSettings, GenerationSettings, PoolSettings
 from forebay.generation.tokenizing import open_tokens
 from forebay.ingest import EstimatedTokenCounter, TextSplitter
 from forebay.kernel.clock import WallClock
@@ -165,8 +166,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
         generator = await stack.enter_async_context(
             open_generator(keyed, counter=counter, sizing=_sizing)
         )
-        pools = keyed.pools if keyed.backend == "openai" else ()
-        tokens = await stack.enter_async_context(open_tokens(pools, counter))
+        tokens = await stack.enter_async_context(open_tokens(_remote(keyed), counter))
         shared = await _shared(process, stack) if share else None
         admission, quotas = await stack.enter_async_context(
             open_admission(settings, reading.clock, store_folder(settings), shared)
@@ -187,6 +187,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             serving=reading.versions,
             near=opener.near(prompting.version),
             fragility=fragility,
+            widening=open_widening(reading, _within_pools(settings)),
         )
         warmer = await _warmed(stack, process, parts, share=share)
         answering = opener.answering(
@@ -195,7 +196,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             _charging(admission, counter),
             lambda ctx: admission.desk.attended(claimant(ctx)),
         )
-        around = Around(opener.tiers, parts.prompting, answering, retriever, admission)
+        around = Around(opener.tiers, parts, answering, retriever, admission)
         prewarmer = await _ahead(stack, process, around, serves=share)
         yield Answerer(
             process=process,
@@ -225,6 +226,11 @@ async def _warmed(
     return await stack.enter_async_context(
         open_warming(parts.generator, parts.admission, engine, reading.clock)
     )
+
+
+def _remote(settings: GenerationSettings) -> Sequence[PoolSettings]:
+    """The pools whose engines are asked over the network."""
+    return settings.pools if settings.backend == "openai" else ()
 
 
 async def _ahead(

@@ -20,10 +20,11 @@ from forebay.cache.rules import Asked as AskedOfRules
 from forebay.cache.settings import AnswerRule
 from forebay.kernel.clock import Deadline, WallClock
 from forebay.kernel.context import RequestContext
+from forebay.kernel.documents import Hit
 from forebay.kernel.errors import ForebayError, NotFound
 from forebay.kernel.stages import Message, Sampling
 from forebay.kernel.streams import closing
-from forebay.pipeline.answer import Prompting
+from forebay.pipeline.answer import AnswerParts
 from forebay.pipeline.messages import Answering, AnswerRequest
 from forebay.policy.admission import Admission
 from forebay.policy.bulkhead import BoundedRetriever
@@ -38,13 +39,12 @@ USUAL_BYTES = 16_384
 class Prefilling:
     """Makes questions ready through a process's own stages."""
 
-    def __init__(
-        self, reading: Reading, tiers: Tiers, prompting: Prompting, answering: Answering
-    ) -> None:
+    def __init__(self, reading: Reading, around: Around) -> None:
         self._reading = reading
-        self._tiers = tiers
-        self._prompting = prompting
-        self._answering = answering
+        self._tiers = around.tiers
+        self._prompting = around.parts.prompting
+        self._answering = around.answering
+        self._widening = around.parts.widening
         self._answers = reading.settings.cache.prewarm.answers
 
     async def fill(self, question: Question) -> bool:
@@ -98,7 +98,10 @@ class Prefilling:
         found = await retriever.retrieve(ctx, question.search())
         if self._tiers.prompts is not None and question.sampling is not None:
             said = (Message("user", question.text),)
-            self._prompting.build(said, found.hits, question.sampling)
+            passages: Sequence[Hit] = found.hits
+            if self._widening is not None:
+                passages = await self._widening.widen(ctx, question.kb, passages)
+            self._prompting.build(said, passages, question.sampling)
 
     def _rule(self, question: Question) -> AnswerRule | None:
         """The rule that allows an answer to be kept, where answers are to be written beforehand."""
@@ -123,7 +126,7 @@ class Around(msgspec.Struct, frozen=True):
     """The stages of a process that prewarming goes through, and the gates it stays behind."""
 
     tiers: Tiers
-    prompting: Prompting
+    parts: AnswerParts
     answering: Answering
     retriever: BoundedRetriever
     admission: Admission
@@ -143,7 +146,7 @@ async def open_prewarming(
     if not serves or not settings.enabled or around.tiers.retriever is None:
         yield None
         return
-    filling = Prefilling(reading, around.tiers, around.prompting, around.answering)
+    filling = Prefilling(reading, around)
     folder = store_folder(reading.settings)
     parts = PrewarmParts(
         learner=Learner(settings, reading.settings.cache.retrieval.life_s),

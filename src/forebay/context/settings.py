@@ -25,6 +25,16 @@ class ContextSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_passages: Annotated[
         int, msgspec.Meta(ge=1, le=100, description="Passages in a prompt at most (F1.14: 3-5).")
     ] = 5
+    surrounding_tokens: Annotated[
+        int,
+        msgspec.Meta(
+            ge=0, description="Tokens of text around the hits added to a prompt at most; 0: none."
+        ),
+    ] = 0
+    surrounding_chunks: Annotated[
+        int,
+        msgspec.Meta(ge=1, le=8, description="Chunks added before and after a hit at most."),
+    ] = 2
     max_output_tokens: Annotated[
         int, msgspec.Meta(ge=1, description="Output cap of a request that names none.")
     ] = 1024

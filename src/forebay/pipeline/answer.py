@@ -92,11 +92,20 @@ class Near(Protocol):
         ...
 
 
+class Widening(Protocol):
+    """Reads what stands around hits in their documents."""
+
+    async def widen(self, ctx: RequestContext, kb: str, hits: Sequence[Hit]) -> Sequence[Hit]:
+        """Return passages, best first: each a stretch of its document's own text."""
+        ...
+
+
 class AnswerParts(msgspec.Struct, frozen=True):
     """The stages of an answer, already wrapped in their policies.
 
     ``count`` estimates; ``tokens`` corrects that for prompts and for answers that were cut.
-    ``serving`` says which version a query may be answered from.
+    ``serving`` says which version a query may be answered from. ``widening`` None: prompts hold
+    hits as they were found.
     """
 
     retriever: Retriever
@@ -109,6 +118,7 @@ class AnswerParts(msgspec.Struct, frozen=True):
     serving: ServedVersions | None = None
     near: Near | None = None
     fragility: Fragility | None = None
+    widening: Widening | None = None
 
 
 class AnswerPipeline:
@@ -265,13 +275,16 @@ class AnswerPipeline:
     async def _prompt(
         self, ctx: RequestContext, request: AnswerRequest, found: SearchResult
     ) -> GenerationRequest:
+        widening, passages = self._parts.widening, found.hits
+        if widening is not None:
+            passages = tuple(await widening.widen(ctx, request.kb, passages))
         texts = [message.content for message in request.messages]
         build, sampling = self._parts.prompting.build, request.sampling
-        prompt = await beside_if_long(texts, build, request.messages, found.hits, sampling)
+        prompt = await beside_if_long(texts, build, request.messages, passages, sampling)
         if not is_fragile(ctx):
             return prompt
         advised = cautioned(request.messages, prompt.language)
-        return await beside_if_long(texts, build, advised, found.hits, sampling)
+        return await beside_if_long(texts, build, advised, passages, sampling)
 
     async def _counted(
         self, ctx: RequestContext, prompt: GenerationRequest, record: StageRecord
