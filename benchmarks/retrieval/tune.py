@@ -83,7 +83,7 @@ def candidates(data: Path, cache: Path, corpora: Sequence[str], questions: str) 
             bm25[np.searchsorted(ids, scored.ids)] = scored.scores
             cosine = snapshot.vectors.score(vector, ids).astype(np.float64)
             background = snapshot.vectors.background(vector).mean
-            features = word_features(parsed.known, words.scores, words.coverage)
+            features = word_features(parsed, words.scores, words.coverage)
             made.append(
                 Candidates(
                     compare_legs(features, words.ids, nearest),

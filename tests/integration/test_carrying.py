@@ -95,8 +95,10 @@ class Pinned:
 class World:
     """A record that changes by chance, its index, and one question."""
 
-    def __init__(self, folder: Path, chance: random.Random, pool: ThreadPoolExecutor) -> None:
-        self.chance, self.pool = chance, pool
+    def __init__(
+        self, folder: Path, chance: random.Random, pool: ThreadPoolExecutor, copies: float
+    ) -> None:
+        self.chance, self.pool, self.copies = chance, pool, copies
         self.record = MemoryIndexFeed(SPEC.dimensions)
         self.vocabulary = chance.sample(WORDS, chance.randint(6, len(WORDS)))
         self.grow(chance.choice([1, 10, 30, 60, 120, 200]))
@@ -115,7 +117,7 @@ class World:
         self.wanted = chance.randint(1, 6)
         self.settings = RetrievalSettings(
             candidates=10,
-            early_exit_confidence=chance.choice([0.92, 0.5]),
+            early_exit_confidence=chance.choice([0.92, 0.5, 0.02]),
             lexical=LexicalSettings(spare_candidates=2000),
         )
 
@@ -123,6 +125,10 @@ class World:
         ids = []
         for _ in range(count):
             words = self.chance.choices(self.vocabulary, k=self.chance.randint(2, 12))
+            if self.copies and self.record.live and self.chance.random() < self.copies:
+                # The same text again, in other typography: a hit that says nothing new.
+                words = [*self.chance.choice([*self.record.live.values()]).text.split()]
+                words[-1] = words[-1].rstrip(".") + self.chance.choice(["", "."])
             groups = self.chance.choice([(), (), (), ("a",), ("b",)])
             language = self.chance.choice(["en", "en", "zh"])
             ids += self.record.add(" ".join(words), groups=groups, language=language)
@@ -224,9 +230,10 @@ def expect_lists(kept: Evidence, fresh: Evidence | None) -> None:
         assert kept.vectors.full == fresh.vectors.full
 
 
-def follow(pool: ThreadPoolExecutor, seed: int, tally: Counter[str]) -> None:
+def follow(pool: ThreadPoolExecutor, seed: int, tally: Counter[str], copies: float = 0.0) -> None:
+    """``copies``: the share of new chunks that say what another says already."""
     with tempfile.TemporaryDirectory() as folder:
-        world = World(Path(folder), random.Random(seed), pool)
+        world = World(Path(folder), random.Random(seed), pool, copies)
         try:
             judge(world, tally)
         finally:
@@ -234,9 +241,11 @@ def follow(pool: ThreadPoolExecutor, seed: int, tally: Counter[str]) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32))
-def test_what_is_carried_is_what_would_be_found(pool: ThreadPoolExecutor, seed: int) -> None:
-    follow(pool, seed, Counter())
+@given(st.integers(0, 2**32), st.sampled_from([0.0, 0.2, 0.6]))
+def test_what_is_carried_is_what_would_be_found(
+    pool: ThreadPoolExecutor, seed: int, copies: float
+) -> None:
+    follow(pool, seed, Counter(), copies)
 
 
 def test_most_of_what_stands_is_carried(pool: ThreadPoolExecutor) -> None:

@@ -90,6 +90,10 @@ class Fused(msgspec.Struct, frozen=True):
     lead: float
     edge: float
 
+    def within(self, leeway: float) -> Fused:
+        """The same, where statistics that shift by ``leeway`` may turn the way it was searched."""
+        return Fused(self.hits, min(self.lead, leeway), min(self.edge, leeway))
+
 
 def evidence_of(
     asked: Asked, words: LexicalHits, meaning: MeaningLeg | None, fused: Fused

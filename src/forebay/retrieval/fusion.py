@@ -13,12 +13,15 @@ Equal-weight rank fusion halves accuracy on paraphrases, and no single weight su
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Protocol
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
+
+from forebay.kernel.stages import QueryKind
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
@@ -59,32 +62,60 @@ class FusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             le=2.0,
         ),
     ] = 0.6
+    kinds: Annotated[
+        Mapping[QueryKind, Annotated[float, Meta(ge=0.0, le=2.0)]],
+        Meta(description="Factor on the weight of words for a kind of question; 1 unless given."),
+    ] = {}
 
 
 class QueryFeatures(msgspec.Struct, frozen=True):
     """What is decided from, each in 0..1.
 
-    ``known``: share of the query's worth the index knows; ``coverage``: share of it that the
-    best word hit holds; ``margin``: that hit's lead over the second; ``overlap``: share of the
-    legs' first ten in common; ``agree``: both have the same best hit.
+    ``known``: share of the query's worth the index knows; ``share``: the best word hit's score
+    as a share of the ideal one; ``coverage``: share of the query's worth that hit holds;
+    ``margin``: its lead over the second; ``overlap``: share of the legs' first ten in common;
+    ``agree``: both have the same best hit. ``terms`` is a count.
     """
 
     known: float
+    share: float = 0.0
     coverage: float = 0.0
     margin: float = 0.0
     overlap: float = 0.0
     agree: bool = False
+    terms: int = 0
 
 
-def word_features(known: float, bm25: Floats, coverage: Floats) -> QueryFeatures:
+class Weighed(Protocol):
+    """A query that an index weighed, as ``LexicalQuery`` does."""
+
+    @property
+    def terms(self) -> Sequence[str]:
+        """What is searched."""
+        ...
+
+    @property
+    def known(self) -> float:
+        """The share of the query's worth the index knows."""
+        ...
+
+    @property
+    def ideal(self) -> float:
+        """What a chunk holding every term without end would score."""
+        ...
+
+
+def word_features(query: Weighed, bm25: Floats, coverage: Floats) -> QueryFeatures:
     """Read off the word leg's hits, best first, what they say of the query."""
-    if not len(bm25):
-        return QueryFeatures(known=known)
+    if not len(bm25) or bm25[0] <= 0.0:
+        return QueryFeatures(known=query.known, terms=len(query.terms))
     second = float(bm25[1]) if len(bm25) > 1 else 0.0
     return QueryFeatures(
-        known=known,
+        known=query.known,
+        share=float(bm25[0]) / query.ideal if query.ideal > 0.0 else 0.0,
         coverage=float(coverage[0]),
-        margin=1.0 - second / float(bm25[0]) if bm25[0] > 0.0 else 0.0,
+        margin=1.0 - second / float(bm25[0]),
+        terms=len(query.terms),
     )
 
 
@@ -98,7 +129,9 @@ def compare_legs(features: QueryFeatures, words: Ids, meaning: Ids) -> QueryFeat
     )
 
 
-def words_weight(features: QueryFeatures, settings: FusionSettings) -> float:
+def words_weight(
+    features: QueryFeatures, settings: FusionSettings, kind: QueryKind | None = None
+) -> float:
     """Return the weight of words in 0..1; 0 when they found nothing.
 
     Where the legs agree on what is relevant, meaning orders it better; where they do not, exact
@@ -110,16 +143,8 @@ def words_weight(features: QueryFeatures, settings: FusionSettings) -> float:
     weight -= settings.overlap * max(0.0, features.overlap - settings.overlap_from)
     weight -= settings.agreement * features.agree
     knows = 1.0 / (1.0 + math.exp(-settings.known_slope * (features.known - settings.known_middle)))
-    return min(1.0, max(_WEIGHT_MIN, weight)) * knows
-
-
-def confidence(features: QueryFeatures) -> float:
-    """How sure words alone are of their best hit, in 0..1 (compared with F2.10's 0.92).
-
-    High only when the index knows the query's terms, one chunk holds them all, and no other
-    comes near it.
-    """
-    return features.known * features.coverage * min(1.0, 0.5 + features.margin)
+    factor = 1.0 if kind is None else settings.kinds.get(kind, 1.0)
+    return min(1.0, max(_WEIGHT_MIN, weight) * factor) * knows
 
 
 def words_score(bm25: Floats, ideal: float) -> Floats:

@@ -34,7 +34,6 @@ from forebay.retrieval.evidence import MeaningLeg, evidence_of, leg_list, meanin
 from forebay.retrieval.fusion import (
     Floats,
     compare_legs,
-    confidence,
     credit_foreign,
     fuse,
     meaning_score,
@@ -44,6 +43,7 @@ from forebay.retrieval.fusion import (
 from forebay.retrieval.index import Snapshot
 from forebay.retrieval.languages import foreign_mask
 from forebay.retrieval.lexical_search import LexicalHits, LexicalQuery
+from forebay.retrieval.relevance import probability
 from forebay.retrieval.searching import (
     VECTORS_PART,
     WORDS_PART,
@@ -53,6 +53,7 @@ from forebay.retrieval.searching import (
     Ranked,
     Search,
     Searching,
+    beyond_copies,
     fetch,
     patience,
 )
@@ -98,21 +99,24 @@ class HybridRetriever:
         ``Overloaded`` beyond ``in_flight_max``, ``DeadlineExceeded``, ``PartFailed``, and what the
         index lookup raises for an unknown kb.
         """
+        with self._searching.entered(ctx, request) as search:
+            return await beyond_copies(search, self._retrieve)
+
+    async def _retrieve(self, search: Search) -> SearchResult:
         searching, settings = self._searching, self._searching.settings
-        with searching.entered(ctx, request) as search:
-            embedder = self._embedder
-            if embedder is not None and search.snapshot.lexical.chunks:
-                _check_usable(embedder, search.snapshot)
-            words = await find_words(searching, search)
-            # Who set no embedder up has chosen words, as a sure search does: no step down.
-            if embedder is None or enough(search, words, settings):
-                return await by_words(searching, search, words, sure=True)
+        embedder = self._embedder
+        if embedder is not None and search.snapshot.lexical.chunks:
+            _check_usable(embedder, search.snapshot)
+        words = await find_words(searching, search)
+        # Who set no embedder up has chosen words, as a sure search does: no step down.
+        if embedder is None or enough(search, words):
+            return await by_words(searching, search, words, sure=True)
 
-            def fused(vector: _VectorLeg) -> Answer:
-                return self._fused(search, words, vector)
+        def fused(vector: _VectorLeg) -> Answer:
+            return self._fused(search, words, vector)
 
-            found = await _by_meaning(searching, search, embedder, words.hits, fused)
-        ctx.rung = HYBRID
+        found = await _by_meaning(searching, search, embedder, words.hits, fused)
+        search.ctx.rung = HYBRID
         return SearchResult(
             found.answer.hits,
             HYBRID,
@@ -126,10 +130,12 @@ class HybridRetriever:
 
     def _fused(self, search: Search, words: Words, vector: _VectorLeg) -> Answer:
         compared = compare_legs(words.features, words.hits.ids, vector.best)
-        weight = words_weight(compared, self._searching.settings.fusion)
-        foreign_words = self._searching.settings.fusion.foreign_words
+        settings = self._searching.settings
+        weight = words_weight(compared, settings.fusion, search.request.kind)
+        foreign_words = settings.fusion.foreign_words
         ranked = _fuse(search, words.query, words.hits, vector, weight, foreign_words)
-        hits, fused = fetch(search, ranked)
+        hits, fused = fetch(search, ranked, distinct=settings.distinct)
+        fused = fused.within(words.exit.leeway)
         vectors = search.snapshot.vectors
         constants = meaning_constants(
             vectors.fingerprint or "",
@@ -177,7 +183,7 @@ class MeaningRetriever:
                 meaning = np.clip(meaning_score(vector.cosine, vector.background), 0.0, 1.0)
                 unseen = np.zeros(len(vector.ids))
                 ranked = Ranked(vector.ids, meaning, unseen, vector.cosine)
-                return Answer(fetch(search, ranked)[0], None)
+                return Answer(fetch(search, ranked, distinct=searching.settings.distinct)[0], None)
 
             found = await _by_meaning(searching, search, self._embedder, None, alone)
         ctx.rung = MEANING
@@ -222,7 +228,7 @@ class _Found(msgspec.Struct, frozen=True):
 
 def _witness(words: Words, settings: RetrievalSettings) -> int | None:
     """The chunk that words are fairly sure of; None: they are not."""
-    if not len(words.hits.ids) or confidence(words.features) < settings.witness_confidence:
+    if probability(words.features, settings.relevance) < settings.witness_confidence:
         return None
     return int(words.hits.ids[0])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
@@ -18,7 +18,8 @@ from forebay.kernel.caching import Evidence, LegList
 from forebay.kernel.context import RequestContext, StageRecord
 from forebay.kernel.documents import Hit
 from forebay.kernel.errors import DeadlineExceeded, InvalidRequest, Overloaded, StoreError
-from forebay.kernel.stages import HitVectors, IndexFeed, SearchRequest
+from forebay.kernel.stages import HitVectors, IndexFeed, SearchRequest, SearchResult
+from forebay.retrieval.duplicates import Distinct
 from forebay.retrieval.evidence import Fused
 from forebay.retrieval.fusion import Floats
 from forebay.retrieval.index import KbIndex, Snapshot
@@ -37,6 +38,9 @@ WORDS_PART, VECTORS_PART = "bm25", "vector"
 _ROWS_AT_ONCE = 64
 _SPARE = 20
 """Candidates a leg hands over beyond the hits asked for, so that the other leg can lift them."""
+
+_WIDER = 8
+"""So many times more are asked for when copies of what was found left places empty."""
 
 _TWINS = 1e-7
 """Hits closer than this are the same text twice: no statistics can tell them apart."""
@@ -188,12 +192,31 @@ def worked_s(ctx: RequestContext, since: int, stages: Sequence[str]) -> float:
     return sum(record.worked_s for record in ctx.stages[since:] if record.name in stages)
 
 
-def fetch(search: Search, ranked: Ranked) -> tuple[tuple[Hit, ...], Fused]:
+async def beyond_copies(
+    search: Search, retrieve: Callable[[Search], Awaitable[SearchResult]]
+) -> SearchResult:
+    """Search once more, wider, when copies of few texts were all that the legs handed over.
+
+    Nobody may keep what is found then: a change can bring back the narrow search.
+    """
+    result = await retrieve(search)
+    found = result.evidence
+    if found is None or len(result.hits) >= search.request.top_k:
+        return result
+    if not (found.words.full or (found.vectors is not None and found.vectors.full)):
+        return result
+    wide = msgspec.structs.replace(search, limit=search.limit * _WIDER)
+    return msgspec.structs.replace(await retrieve(wide), evidence=None)
+
+
+def fetch(search: Search, ranked: Ranked, *, distinct: bool) -> tuple[tuple[Hit, ...], Fused]:
     """Fetch texts, best first, until ``top_k`` remain; return these, and how they led.
 
     What has vanished, is newer than the snapshot or does not meet the demands is dropped: the
-    legs have filtered already, but no text leaves on their word alone.
+    legs have filtered already, but no text leaves on their word alone. ``distinct``: nor does
+    what says nothing that a better hit does not say.
     """
+    copies = Distinct() if distinct else None
     hits: list[Hit] = []
     places: list[int] = []
     wanted = search.request.top_k
@@ -205,7 +228,7 @@ def fetch(search: Search, ranked: Ranked) -> tuple[tuple[Hit, ...], Fused]:
             row = rows.get(chunk_id)
             if row is None or row.version > search.snapshot.version:
                 continue
-            if not passes(row, search.demands):
+            if not passes(row, search.demands) or (copies and not copies.adds(row)):
                 continue
             bm25, cosine = float(ranked.bm25[place]), float(ranked.cosine[place])
             places.append(place)
@@ -235,4 +258,6 @@ def _led(ranked: Ranked, places: Sequence[int], wanted: int) -> Fused:
     lead = min((lead for lead in leads if lead > _TWINS), default=math.inf)
     last = places[-1]
     edge = scores[last] - scores[last + 1] if last + 1 < len(scores) else math.inf
-    return Fused(hits, lead, edge)
+    # Which of two copies is left out is a matter of their order.
+    whole = len(places) == last + 1
+    return Fused(hits, lead, edge if whole else min(edge, lead))

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from forebay.retrieval.fusion import FusionSettings
+from forebay.retrieval.relevance import RelevanceSettings
 
 VectorKind = Literal["auto", "exact", "hnsw", "ivfpq"]
 
@@ -156,18 +157,25 @@ class RetrievalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     witness_confidence: Annotated[
         float,
         Meta(
-            description="Confidence of the best word hit from which vectors should have found it "
-            "too: their hit rate is counted over such requests.",
+            description="Probability that the best word hit is right from which vectors should "
+            "have found it too: their hit rate is counted over such requests.",
             gt=0.0,
         ),
-    ] = 0.5
+    ] = 0.8
     early_exit_confidence: Annotated[
         float,
-        Meta(description="Confidence of the best word hit that skips vectors (F2.10).", gt=0.0),
+        Meta(
+            description="Probability that the best word hit is right which skips vectors (F2.10).",
+            gt=0.0,
+        ),
     ] = 0.92
+    distinct: Annotated[
+        bool, Meta(description="Leave out hits that say nothing a better hit does not say.")
+    ] = True
     in_flight_max: Annotated[
         int, Meta(description="Searches at once in this process; more are refused.", ge=1)
     ] = 256
     lexical: LexicalSettings = LexicalSettings()
     vector: VectorSettings = VectorSettings()
     fusion: FusionSettings = FusionSettings()
+    relevance: RelevanceSettings = RelevanceSettings()

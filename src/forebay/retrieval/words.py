@@ -15,8 +15,9 @@ from forebay.kernel.errors import DeadlineExceeded, PartFailed, StoreError
 from forebay.kernel.stages import PartUse, SearchRequest, SearchResult
 from forebay.retrieval.engine import IndexDamaged
 from forebay.retrieval.evidence import Asked, evidence_of
-from forebay.retrieval.fusion import QueryFeatures, confidence, word_features, words_score
+from forebay.retrieval.fusion import QueryFeatures, word_features, words_score
 from forebay.retrieval.lexical_search import LexicalHits, LexicalQuery
+from forebay.retrieval.relevance import Exit, decide
 from forebay.retrieval.searching import (
     WORDS_PART,
     Answer,
@@ -25,6 +26,7 @@ from forebay.retrieval.searching import (
     Ranked,
     Search,
     Searching,
+    beyond_copies,
     fetch,
     patience,
     worked_s,
@@ -37,11 +39,12 @@ _STAGES = ("query.parse", "search.lexical")
 
 
 class Words(msgspec.Struct, frozen=True):
-    """What the word leg found; ``use`` says how long that took."""
+    """What the word leg found, and whether that is enough; ``use`` says how long that took."""
 
     query: LexicalQuery
     hits: LexicalHits
     features: QueryFeatures
+    exit: Exit
     use: PartUse
 
 
@@ -61,15 +64,17 @@ class WordsRetriever:
     async def retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
         """See ``Retriever``; ``PartFailed`` when the words cannot be searched."""
         with self._searching.entered(ctx, request) as search:
-            words = await find_words(self._searching, search)
-            sure = self._chosen or enough(search, words, self._searching.settings)
-            return await by_words(self._searching, search, words, sure=sure)
+            return await beyond_copies(search, self._retrieve)
+
+    async def _retrieve(self, search: Search) -> SearchResult:
+        words = await find_words(self._searching, search)
+        sure = self._chosen or enough(search, words)
+        return await by_words(self._searching, search, words, sure=sure)
 
 
-def enough(search: Search, words: Words, settings: RetrievalSettings) -> bool:
+def enough(search: Search, words: Words) -> bool:
     """Whether vectors could add nothing: words are sure, or there is nothing to find."""
-    sure = confidence(words.features) >= settings.early_exit_confidence
-    return sure or not search.snapshot.lexical.chunks
+    return words.exit.taken or not search.snapshot.lexical.chunks
 
 
 async def find_words(searching: Searching, search: Search) -> Words:
@@ -83,8 +88,11 @@ async def find_words(searching: Searching, search: Search) -> Words:
         return query, lexical.search(query, search.demands, search.limit)
 
     query, hits = await _in_time(searching, search, work)
-    features = word_features(query.known, hits.scores, hits.coverage)
-    return Words(query, hits, features, PartUse(WORDS_PART, worked_s(ctx, before, _STAGES)))
+    features, settings = word_features(query, hits.scores, hits.coverage), searching.settings
+    early = decide(
+        features, search.request.kind, settings.relevance, settings.early_exit_confidence
+    )
+    return Words(query, hits, features, early, PartUse(WORDS_PART, worked_s(ctx, before, _STAGES)))
 
 
 async def _in_time(searching: Searching, search: Search, work: Callable[[Lap], T]) -> T:
@@ -112,7 +120,9 @@ async def by_words(
         unseen = np.full(len(words.hits.ids), np.nan)
         shares = words_score(words.hits.scores, words.query.ideal)
         ranked = Ranked(words.hits.ids, shares, words.hits.scores, unseen)
-        hits, fused = fetch(search, ranked)
+        hits, fused = fetch(search, ranked, distinct=searching.settings.distinct)
+        if words.exit.taken:
+            fused = fused.within(words.exit.leeway)
         asked = asked_of(search, words.query)
         return Answer(hits, evidence_of(asked, words.hits, None, fused) if sure else None)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,6 @@ from forebay.retrieval import FusionSettings
 from forebay.retrieval.fusion import (
     QueryFeatures,
     compare_legs,
-    confidence,
     credit_foreign,
     fuse,
     meaning_score,
@@ -95,11 +96,29 @@ def test_scales() -> None:
     assert words_score(np.asarray([1.0]), 0.0).tolist() == [0.0]
 
 
-def test_confidence_needs_knowledge_coverage_and_a_lead() -> None:
-    sure = word_features(1.0, np.asarray([10.0, 4.0]), np.asarray([1.0, 0.4]))
-    assert confidence(sure) == 1.0
-    rival = word_features(1.0, np.asarray([10.0, 9.5]), np.asarray([1.0, 1.0]))
-    assert confidence(rival) < 0.92
-    partial = word_features(1.0, np.asarray([10.0, 1.0]), np.asarray([0.8, 0.1]))
-    assert confidence(partial) < 0.92
-    assert confidence(word_features(0.0, np.empty(0), np.empty(0))) == 0.0
+class Weighed(NamedTuple):
+    terms: tuple[str, ...]
+    known: float
+    ideal: float
+
+
+def test_what_words_showed_is_read_off_the_two_best() -> None:
+    query = Weighed(("a", "b"), 0.9, 20.0)
+    found = word_features(query, np.asarray([10.0, 4.0, 1.0]), np.asarray([0.8, 0.4, 0.1]))
+    assert found == QueryFeatures(0.9, share=0.5, coverage=0.8, margin=0.6, terms=2)
+    alone = word_features(query, np.asarray([10.0]), np.asarray([0.8]))
+    assert alone.margin == 1.0
+    assert word_features(query, np.empty(0), np.empty(0)) == QueryFeatures(0.9, terms=2)
+
+
+@given(UNIT, UNIT, st.floats(0.0, 2.0))
+def test_a_kind_of_question_leans_on_words_more_or_less(
+    known: float, overlap: float, factor: float
+) -> None:
+    features = QueryFeatures(known, overlap=overlap)
+    plain, leaning = FusionSettings(), FusionSettings(kinds={"faq": factor})
+    weight = words_weight(features, leaning, "faq")
+    assert 0.0 <= weight <= 1.0
+    assert (weight >= words_weight(features, plain)) == (factor >= 1.0) or known == 0.0
+    for kind in (None, "fact"):
+        assert words_weight(features, leaning, kind) == words_weight(features, plain)

@@ -47,6 +47,15 @@ TEXTS = (
 )
 
 
+def both(**fields: float) -> RetrievalSettings:
+    """Settings under which words never answer alone."""
+    plain = RetrievalSettings(early_exit_confidence=2.0)
+    return msgspec.structs.replace(plain, **fields)
+
+
+BOTH = both()
+
+
 @pytest.fixture(scope="module")
 def pool() -> Iterator[ThreadPoolExecutor]:
     with search_executor(2) as executor:
@@ -87,16 +96,12 @@ class Library:
     def retriever(
         self, embedder: Embedder | None, settings: RetrievalSettings | None = None
     ) -> HybridRetriever:
-        return HybridRetriever(
-            lambda kb: self.index, embedder, settings or RetrievalSettings(), self.pool
-        )
+        return HybridRetriever(lambda kb: self.index, embedder, settings or BOTH, self.pool)
 
     def words(
         self, *, chosen: bool = False, settings: RetrievalSettings | None = None
     ) -> WordsRetriever:
-        return WordsRetriever(
-            lambda kb: self.index, settings or RetrievalSettings(), self.pool, chosen=chosen
-        )
+        return WordsRetriever(lambda kb: self.index, settings or BOTH, self.pool, chosen=chosen)
 
     def meaning(self) -> MeaningRetriever:
         return MeaningRetriever(
@@ -193,7 +198,7 @@ async def test_without_vectors_it_says_which_part_failed_and_how(
         "unforeseen": Broken(spec, ZeroDivisionError()),
         "hangs": Broken(spec, None),
     }
-    retriever = library.retriever(embedder[case], RetrievalSettings(vector_timeout_ms=30))
+    retriever = library.retriever(embedder[case], both(vector_timeout_ms=30))
     with pytest.raises(PartFailed) as failed:
         await retriever.retrieve(context(), ask("退货申请"))
     found = failed.value
@@ -204,7 +209,7 @@ async def test_without_vectors_it_says_which_part_failed_and_how(
 async def test_a_client_in_a_hurry_is_no_fault_of_the_embedders(library: Library) -> None:
     await library.add(*TEXTS)
     hangs = Broken(library.embedder.spec, None)
-    retriever = library.retriever(hangs, RetrievalSettings(vector_timeout_ms=60_000))
+    retriever = library.retriever(hangs, both(vector_timeout_ms=60_000))
     ctx = context(seconds=0.5)
     with pytest.raises(PartFailed) as failed:
         await retriever.retrieve(ctx, ask("退货申请"))
@@ -228,16 +233,16 @@ async def test_words_alone_answer_flagged_by_their_coverage(library: Library) ->
 
 async def test_sure_words_are_whole_on_their_own_rung_too(library: Library) -> None:
     await library.add(*TEXTS)
-    result = await library.words().retrieve(context(), ask("boiler technician"))
+    result = await library.words(settings=RetrievalSettings()).retrieve(
+        context(), ask("Is the boiler serviced once a year by a technician?")
+    )
     assert result.sure and result.evidence is not None
     assert result.coverage is not None and result.coverage.vectors is None
 
 
 async def test_parts_show_what_they_did(library: Library) -> None:
     await library.add(*TEXTS)
-    retriever = library.retriever(
-        library.embedder, RetrievalSettings(witness_confidence=0.1, early_exit_confidence=2.0)
-    )
+    retriever = library.retriever(library.embedder, both(witness_confidence=0.1))
     result = await retriever.retrieve(context(), ask("boiler technician"))
     words, vectors = result.uses
     assert (words.part, words.found) == ("bm25", None)
@@ -332,7 +337,7 @@ async def test_slow_texts_are_not_taken_for_slow_vectors(
 
     monkeypatch.setattr(library.record, "rows", slow)
     ctx = context()
-    retriever = library.retriever(library.embedder, RetrievalSettings(vector_timeout_ms=200))
+    retriever = library.retriever(library.embedder, both(vector_timeout_ms=200))
     result = await retriever.retrieve(ctx, ask("退货申请"))
     assert (result.rung, ctx.degradations) == ("vector+bm25", [])
 
@@ -340,7 +345,9 @@ async def test_slow_texts_are_not_taken_for_slow_vectors(
 async def test_sure_words_skip_vectors(library: Library) -> None:
     await library.add(*TEXTS)
     ctx = context()
-    result = await library.retriever(library.embedder).retrieve(ctx, ask("boiler technician"))
+    result = await library.retriever(library.embedder, RetrievalSettings()).retrieve(
+        ctx, ask("Is the boiler serviced once a year by a technician?")
+    )
     assert result.rung == "bm25"
     assert not ctx.degradations, "an early exit is no step down"
     assert result.hits[0].chunk.text == TEXTS[1]
@@ -385,9 +392,7 @@ async def test_deadline_bounds_and_load(library: Library) -> None:
     for top_k in (0, 101):
         with pytest.raises(InvalidRequest):
             await retriever.retrieve(context(), ask("退货", top_k))
-    full = library.retriever(
-        Broken(library.embedder.spec, None), RetrievalSettings(in_flight_max=1)
-    )
+    full = library.retriever(Broken(library.embedder.spec, None), both(in_flight_max=1))
     waiting = asyncio.get_running_loop().create_task(
         full.retrieve(context(), ask("parcels and rooms"))
     )
@@ -408,7 +413,7 @@ async def test_a_cancelled_search_frees_its_place(library: Library) -> None:
     await library.add(*TEXTS)
     retriever = library.retriever(
         Broken(library.embedder.spec, None),
-        RetrievalSettings(in_flight_max=1, vector_timeout_ms=60_000),
+        both(in_flight_max=1, vector_timeout_ms=60_000),
     )
     for _ in range(3):
         with pytest.raises(TimeoutError):

@@ -1,0 +1,192 @@
+"""Hybrid search with early exit under load: 100,000 chunks on one core, queries really embedded.
+
+    python benchmarks/retrieval/load.py --data ../shared/data > benchmarks/retrieval/load.json
+
+The store is ``speed.py``'s. Questions of the public sets arrive as a seeded Poisson process,
+whether or not earlier ones are done; a time is counted from the moment a question was due. Two
+loads: 60 a second, each question asked once (all cold); 100 a second, with so many asked again
+that early exits and remembered vectors together are two in five or more. Nothing that was found is
+kept (no L2). The shares that left early and that found their vector remembered are printed, and
+processor time per question, which other work on the machine hardly changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from quality import SETS, SPEC, embed_sets, lines
+from speed import load, open_index, percentiles, prepare, recall
+
+from forebay.app.settings import load_settings, model_cache
+from forebay.cache.embeddings import CachedEmbedder
+from forebay.cache.memory import MemorySettings, MemoryTier
+from forebay.cache.settings import EmbeddingTierSettings
+from forebay.embedding.opening import open_embedder
+from forebay.kernel.clock import Deadline, SystemClock
+from forebay.kernel.context import Principal, RequestContext
+from forebay.kernel.documents import Vectors
+from forebay.kernel.stages import Embedder, SearchRequest
+from forebay.retrieval import HybridRetriever, RetrievalSettings, search_executor
+from forebay.store import StoreWriter
+
+SEED = 11
+AGAIN = 0.35
+"""Of the questions of the second load, so many were asked before."""
+
+
+class Renamed:
+    """The default embedder under the fingerprint of the store's vectors, which are like its own."""
+
+    spec = SPEC
+
+    def __init__(self, inner: Embedder) -> None:
+        self._inner = inner
+
+    async def embed(self, texts: Any, *, kind: Any) -> Vectors:
+        return await self._inner.embed(texts, kind=kind)
+
+
+class Load:
+    """Asks at a rate, and remembers what became of it."""
+
+    def __init__(self, retriever: HybridRetriever) -> None:
+        self._retriever = retriever
+        self._clock = SystemClock()
+        self.taken: list[float] = []
+        self.rungs: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+
+    async def run(self, questions: list[str], per_s: float) -> dict[str, Any]:
+        """Ask every question once, at ``per_s`` on the mean."""
+        chance = random.Random(SEED)
+        cpu, began = time.process_time(), time.perf_counter()
+        due = began
+        async with asyncio.TaskGroup() as tasks:
+            for question in questions:
+                due += chance.expovariate(per_s)
+                await asyncio.sleep(max(0.0, due - time.perf_counter()))
+                tasks.create_task(self._one(question, due))
+        asked = len(questions)
+        return {
+            "per_s": per_s,
+            **percentiles(self.taken),
+            "left_early": round(self.rungs["early"] / asked, 4),
+            "vector_remembered": round(self.rungs["remembered"] / asked, 4),
+            "cold": round(self.rungs["cold"] / asked, 4),
+            "degraded": dict(self.failures),
+            "cpu_ms_per_question": round(1000 * (time.process_time() - cpu) / asked, 2),
+        }
+
+    async def _one(self, question: str, due: float) -> None:
+        ctx = RequestContext(
+            request_id="b",
+            principal=Principal(),
+            deadline=Deadline.after(10, self._clock),
+            clock=self._clock,
+        )
+        found = await self._retriever.retrieve(
+            ctx, SearchRequest(kb="kb", query=question, top_k=10)
+        )
+        self.taken.append(time.perf_counter() - due)
+        if ctx.degradations:
+            self.failures[ctx.degradations[0].reason] += 1
+        elif found.rung == "bm25":
+            self.rungs["early"] += 1
+        else:
+            self.rungs["remembered" if ctx.cache["embedding"] == "hit" else "cold"] += 1
+
+
+def all_questions(data: Path) -> list[str]:
+    """Every question of the sets, each once, in a seeded order."""
+    texts = {row["text"] for name in SETS for row in lines(data / name / "queries.jsonl")}
+    questions = sorted(texts)
+    random.Random(SEED).shuffle(questions)
+    return questions
+
+
+async def measure(data: Path, cache: Path, folder: Path, seconds: float) -> dict[str, Any]:
+    """Open, warm, and ask under both loads; recall of the vectors afterwards."""
+    settings, _ = load_settings(None, {}, {})
+    clock = SystemClock()
+    embedder = await open_embedder(settings.embedding, cache=model_cache(settings), clock=clock)
+    assert embedder is not None
+    store = StoreWriter(folder)
+    index = open_index(folder, store)
+    questions = all_questions(data)
+
+    def retriever() -> HybridRetriever:
+        memory: MemoryTier[bytes] = MemoryTier(MemorySettings(50_000_000), clock)
+        kept = CachedEmbedder(Renamed(embedder), memory, EmbeddingTierSettings(), clock)
+        return HybridRetriever(lambda kb: index, kept, RetrievalSettings(), pool)
+
+    result: dict[str, Any] = {}
+    with search_executor(2) as pool:
+        await Load(retriever()).run(questions[-200:], 40.0)
+        count = int(60 * seconds)
+        result["all_cold"] = await Load(retriever()).run(questions[:count], 60.0)
+        fresh = questions[count : count + int(100 * seconds)]
+        chance, asked = random.Random(SEED), []
+        for question in fresh:
+            old = asked and chance.random() < AGAIN
+            asked.append(chance.choice(asked) if old else question)
+        result["mixed"] = await Load(retriever()).run(asked, 100.0)
+    result["recall"] = recall(index, load(data, cache), store)
+    index.close()
+    store.close()
+    await embedder.close()
+    return result
+
+
+def main() -> None:
+    """Build the store when needed, measure in a copy, print one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/forebay-bench")
+    parser.add_argument("--chunks", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    arguments = parser.parse_args()
+    data, cache = arguments.data / "retrieval", arguments.cache
+    asyncio.run(embed_sets(data, cache))
+    folder = cache / f"store-{arguments.chunks}"
+    if not (folder / "built.json").exists():
+        built = prepare(load(data, cache), folder, arguments.chunks)
+        (folder / "built.json").write_text(json.dumps(built))
+    work = cache / "load-in-use"
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.copytree(folder, work)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    sys.setswitchinterval(0.0005)
+    result = asyncio.run(measure(data, cache, work, arguments.seconds))
+    shutil.rmtree(work, ignore_errors=True)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    report = {
+        "machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
+        f", {os.cpu_count()} cores, one used",
+        "load_before": round(os.getloadavg()[0], 1),
+        "commit": commit,
+        "seed": SEED,
+        "chunks": arguments.chunks,
+        **result,
+    }
+    json.dump(report, sys.stdout, indent=1)
+
+
+if __name__ == "__main__":
+    main()

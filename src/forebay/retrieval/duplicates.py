@@ -1,0 +1,101 @@
+"""Hits that say nothing new: every sentence of theirs stands in a better hit.
+
+Sentences are compared whole, after folding what is typography: widths, quotation marks, dashes,
+white space, bullets, final stops, and the words in ``_IDLE``. So whatever may be a fact keeps two
+texts apart: a number, a date, a code, a negation, a name, one other word. Sentences may come in
+another order, and the better hit may say more. Texts under different headings, or of documents
+whose titles differ in a number ("Policy 2025", "Policy 2026"), are never one.
+"""
+
+from __future__ import annotations
+
+import re
+
+from forebay.kernel.documents import ChunkRow
+
+_FOLDED = str.maketrans(
+    {
+        **{chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)},
+        **dict.fromkeys("\u3000\u00a0\u2009\u202f", " "),
+        **dict.fromkeys("\u2018\u2019", "'"),
+        **dict.fromkeys("\u201c\u201d", '"'),
+        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "-"),
+        **dict.fromkeys("\u200b\u00ad\ufeff"),
+    }
+)
+_ENDS = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002!?;])|\n\s*\n")
+_HAN_GAPS = re.compile(r"(?<=[\u3000-\u9fff])\s+|\s+(?=[\u3000-\u9fff])")
+_STOPS = " .\u3002!;:,"
+_BULLET = re.compile(r"\s*[-*\u2022\u00b7]\s+")
+_IDLE = frozenset({"the", "The", "an", "please", "Please"})
+_WORDS = re.compile(r"[^\W\d\uff00-\uffef]+")
+_PROBES, _WINDOW, _WORD = 4, 24, 10
+_NUMBERS = re.compile(r"\d+")
+
+
+class Distinct:
+    """Takes the hits of one search, best first, and refuses those that say nothing new."""
+
+    def __init__(self) -> None:
+        self._kept: list[_Kept] = []
+
+    def adds(self, row: ChunkRow) -> bool:
+        """Whether ``row`` says something that no row taken before says; it is taken then."""
+        taken = _Kept(row)
+        words = _looked_at(row.text)
+        alike = [kept for kept in self._kept if _may_hold(kept.row, row, words)]
+        if alike and taken.said and any(taken.said <= kept.said for kept in alike):
+            return False
+        self._kept.append(taken)
+        return True
+
+
+class _Kept:
+    """A row, with its sentences once a row that may say the same has come."""
+
+    def __init__(self, row: ChunkRow) -> None:
+        self.row = row
+        self._said: frozenset[str] | None = None
+
+    @property
+    def said(self) -> frozenset[str]:
+        if self._said is None:
+            self._said = frozenset(sentences(self.row.text))
+        return self._said
+
+
+def _may_hold(kept: ChunkRow, row: ChunkRow, words: list[str]) -> bool:
+    """Whether it is worth cutting sentences: all but one word looked at of ``row`` is in ``kept``.
+
+    Typography inside two of these words hides a duplicate, which does no harm.
+    """
+    missed = 0
+    for word in words:
+        missed += word not in kept.text
+        if missed > 1:
+            return False
+    return (
+        kept.heading_path == row.heading_path
+        and kept.context == row.context
+        and _NUMBERS.findall(kept.title) == _NUMBERS.findall(row.title)
+    )
+
+
+def _looked_at(text: str) -> list[str]:
+    """Return the longest word, or part of one, at some places of ``text``."""
+    step = len(text) // (_PROBES + 1)
+    windows = (text[step * place :][:_WINDOW] for place in range(1, _PROBES + 1))
+    return [max(_WORDS.findall(window), key=len, default="")[:_WORD] for window in windows]
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of ``text`` with their typography folded."""
+    pieces = (_folded(piece) for piece in _ENDS.split(text.translate(_FOLDED)))
+    return [piece for piece in pieces if piece]
+
+
+def _folded(piece: str) -> str:
+    bullet = _BULLET.match(piece)
+    rest = piece[bullet.end() :] if bullet else piece
+    words = [word for word in rest.split() if word not in _IDLE]
+    return _HAN_GAPS.sub("", " ".join(words)).rstrip(_STOPS)
