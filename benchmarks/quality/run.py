@@ -68,7 +68,7 @@ def summary(out: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Run the named sets, or all; or print the summary of what was run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--read", type=Path)

@@ -86,6 +86,23 @@ def test_questions_of_a_file_with_a_folder_of_documents(tmp_path: Path) -> None:
     assert compared.status == 0 and "Nothing changed beyond noise." in compared.out
 
 
+def test_a_knowledge_base_that_is_there(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "leave.md").write_text("# Leave\n\nEach employee has twelve days of leave.\n")
+    asked, out, store = tmp_path / "asked.jsonl", tmp_path / "out.json", tmp_path / "store"
+    asked.write_bytes(
+        lines([{"question": "How many days of leave?", "documents": ["notes/leave.md"]}])
+    )
+    words = ("--store", store, *WORDS)
+    assert forebay("ingest", notes, "--store", store, *WORDS, folder=tmp_path).status == 0
+    done = ran(tmp_path, asked, "--kb", "notes", *words, "--out", out)
+    assert done.status == 0, done
+    assert read(out).sets[0].measures["all"]["recall@1"].value == 1.0
+    missing = ran(tmp_path, asked, "--kb", "cars", *words)
+    assert missing.status == 1 and "no knowledge base 'cars'" in missing.err
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(tmp_path_factory.mktemp("eval"), LEXICAL) as running:

@@ -30,7 +30,7 @@ PutFlag = Annotated[
     bool, typer.Option("--put", help="Put the sets' documents into the server first.")
 ]
 KeepFlag = Annotated[
-    Path | None, typer.Option("--store", help="Keep the index here and use it again.")
+    Path | None, typer.Option("--store", help="Store folder: keep the index here and use it again.")
 ]
 TopKFlag = Annotated[int, typer.Option(min=1, max=100, help="Passages to look for.")]
 SearchOnlyFlag = Annotated[

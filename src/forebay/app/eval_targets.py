@@ -93,6 +93,8 @@ async def _local_targets(
     from forebay.app.runtime import open_process
 
     if words.kb is not None:
+        if words.store is not None:
+            settings = _stored_in(settings, str(words.store))
         async with open_reading(settings) as answerer:
             if words.kb not in answerer.kb_names():
                 raise NotFound(f"there is no knowledge base {words.kb!r} in the store.")
@@ -103,9 +105,9 @@ async def _local_targets(
             yield existing
         return
     with tempfile.TemporaryDirectory(prefix="forebay-eval-") as folder:
-        path = str(words.store or folder)
-        store = msgspec.structs.replace(settings.store, path=path)
-        settings = msgspec.structs.replace(settings, store=store, knowledge={})
+        # Documents of sets belong to no configured knowledge base, least of all to a shared one.
+        settings = _stored_in(settings, str(words.store or folder))
+        settings = msgspec.structs.replace(settings, knowledge={})
         async with (
             open_process(settings, write=True) as process,
             open_answerer(process) as answerer,
@@ -116,6 +118,11 @@ async def _local_targets(
                 return LocalTarget(answerer.answering, await indexing.of(asked))
 
             yield indexed
+
+
+def _stored_in(settings: Settings, folder: str) -> Settings:
+    store = msgspec.structs.replace(settings.store, path=folder)
+    return msgspec.structs.replace(settings, store=store)
 
 
 class LocalTarget:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -10,13 +11,15 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
-from forebay.kernel.errors import EngineError, EngineRefused, Unavailable
+from forebay.kernel.errors import DeadlineExceeded, EngineError, EngineRefused, Unavailable
 from forebay.lab.evaluate.datasets import Document, Question
 from forebay.lab.evaluate.target import Cited, Found, Passage, Said
 
 T = TypeVar("T")
 _MAX_BYTES = 16 * 1024 * 1024
 _SAID_CHARACTERS = 300
+_CONNECT_S = 30.0
+_PUT_S = 300.0
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +76,8 @@ class _Completion(msgspec.Struct, frozen=True):
 @asynccontextmanager
 async def open_remote(endpoint: Endpoint) -> AsyncIterator[RemoteTarget]:
     """A connection to a server; who waits bounds the time of each call."""
-    async with aiohttp.ClientSession() as session:
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
+    async with aiohttp.ClientSession(timeout=timeout) as session:
         yield RemoteTarget(session, endpoint)
 
 
@@ -109,13 +113,17 @@ class RemoteTarget:
     async def put(self, document: Document) -> None:
         """PUT a document; it is searchable by words when this returns, by vectors soon after."""
         path = quote(document.id, safe="")
-        await self._send(
-            "PUT",
-            f"/v1/kb/{self._endpoint.kb}/documents/{path}",
-            data=document.text.encode(),
-            params={"title": document.title} if document.title else {},
-            headers={"content-type": "text/plain; charset=utf-8"},
-        )
+        try:
+            async with asyncio.timeout(_PUT_S):
+                await self._send(
+                    "PUT",
+                    f"/v1/kb/{self._endpoint.kb}/documents/{path}",
+                    data=document.text.encode(),
+                    params={"title": document.title} if document.title else {},
+                    headers={"content-type": "text/plain; charset=utf-8"},
+                )
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"the server took no document within {_PUT_S:g} s.") from error
 
     async def _post(
         self, path: str, body: Mapping[str, Any], question: Question, kind: type[T]

@@ -76,7 +76,9 @@ async def open_endpoint(
 ) -> AsyncIterator[ChatEndpoint]:
     """Connections to the endpoint; ``chance`` spreads repeated attempts."""
     connector = aiohttp.TCPConnector(limit=endpoint.at_once)
-    async with aiohttp.ClientSession(connector=connector) as session:
+    # Each attempt has its own bound.
+    timeout = aiohttp.ClientTimeout(total=None)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
         yield ChatEndpoint(session, endpoint, chance)
 
 
