@@ -32,6 +32,7 @@ from forebay.kernel.errors import ConfigError
 from forebay.pipeline.embedding import BackgroundEmbeddingSettings
 from forebay.pipeline.folders import FolderSettings
 from forebay.pipeline.knowledge import KB_NAME
+from forebay.pipeline.meaning import MeaningSettings
 from forebay.pipeline.writer import WriterSettings
 from forebay.policy.admission import AdmissionSettings
 from forebay.policy.fragility import FragilitySettings
@@ -106,6 +107,7 @@ class IngestSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     chunks: ChunkSettings = ChunkSettings()
     limits: IngestLimits = IngestLimits()
     pool: PoolSettings = PoolSettings()
+    meaning: MeaningSettings = MeaningSettings()
     folders: FolderSettings = FolderSettings()
     writer: WriterSettings = WriterSettings()
     vectors: BackgroundEmbeddingSettings = BackgroundEmbeddingSettings()

@@ -27,8 +27,15 @@ from forebay.kernel.documents import CommitReceipt, KbInfo
 from forebay.kernel.errors import ForebayError, NotFound, ReembedNeeded, Unavailable
 from forebay.kernel.stages import Embedder
 from forebay.pipeline.embedding import EmbeddingFeeder, FeederParts
-from forebay.pipeline.folders import FileEvent, FolderIngest, FolderRequest, IngestSummary
+from forebay.pipeline.folders import (
+    BatchParser,
+    FileEvent,
+    FolderIngest,
+    FolderRequest,
+    IngestSummary,
+)
 from forebay.pipeline.knowledge import LocalChanges, check_kb_name
+from forebay.pipeline.meaning import MeaningParser
 from forebay.pipeline.messages import Upload, WaitFor
 from forebay.pipeline.writer import Changing, CommitQueue
 from forebay.store import StoreWriter
@@ -73,6 +80,11 @@ class Writing:
         self.pool = ParsePool(
             settings.pool, settings.limits, settings.chunks, counter=parts.counter
         )
+        self._parser: BatchParser = self.pool
+        if settings.chunks.kind == "meaning":
+            self._parser = MeaningParser(
+                self.pool, parts.embedder, settings.chunks.break_percentile, settings.meaning
+            )
         self._record = RecordWithReserve(parts.writer, parts.reserve_bytes)
         self.queue = CommitQueue(
             self._record, self, parts.thread.run, settings.writer, parts.changing
@@ -80,9 +92,9 @@ class Writing:
         records = FolderRecords(
             parts.writer, self._record, self.refresh, parts.thread, self.committed, self._change
         )
-        self._folders = FolderIngest(self.pool, records, settings.folders, parts.clock)
+        self._folders = FolderIngest(self._parser, records, settings.folders, parts.clock)
         self._changes = LocalChanges(
-            self.pool,
+            self._parser,
             self.queue,
             self.feeder,
             parts.writer.reader,

@@ -142,8 +142,10 @@ class _Cutter:
     """Goes through the lines of one passage once."""
 
     def __init__(self, context: str) -> None:
-        rows = [line for line in context.splitlines() if is_row(line)]
-        self._context_header = rows[-1].strip() if rows else ""
+        # Of several header rows the fullest names the columns; a unit may stand below it.
+        rows = [line.strip() for line in context.splitlines() if is_row(line)]
+        filled = [sum(map(bool, cells(row))) for row in rows]
+        self._context_header = rows[filled.index(max(filled))] if rows else ""
         self._header = ""
         self._lead = ""
         self._question = ""

@@ -16,7 +16,7 @@ _ROWS: frozenset[BlockKind] = frozenset({"table_row", "table_header"})
 _CHARACTERS_PER_TOKEN = 6
 
 
-class _Unit(NamedTuple):
+class Unit(NamedTuple):
     """A span that goes into one chunk."""
 
     start: int
@@ -27,19 +27,21 @@ class _Unit(NamedTuple):
     table: int | None
 
 
-class _Section(NamedTuple):
+class Section(NamedTuple):
+    """What lies between two headings, the first included, and the headings above it."""
+
     path: tuple[str, ...]
     blocks: list[Block]
 
 
-def _sections(extracted: Extracted) -> Iterator[_Section]:
+def sections(extracted: Extracted) -> Iterator[Section]:
     """Yield what lies between headings; a heading opens the section it names."""
     stack: list[tuple[int, str]] = []
     blocks: list[Block] = []
     for block in extracted.blocks:
         if block.kind == "heading":
             if blocks:
-                yield _Section(tuple(name for _, name in stack), blocks)
+                yield Section(tuple(name for _, name in stack), blocks)
             while stack and stack[-1][0] >= block.level:
                 stack.pop()
             name = " ".join(extracted.text[block.start : block.end].split())[:200]
@@ -47,7 +49,7 @@ def _sections(extracted: Extracted) -> Iterator[_Section]:
             blocks = []
         blocks.append(block)
     if blocks:
-        yield _Section(tuple(name for _, name in stack), blocks)
+        yield Section(tuple(name for _, name in stack), blocks)
 
 
 class StructureChunker:
@@ -66,13 +68,13 @@ class StructureChunker:
 
     def chunk(self, extracted: Extracted) -> tuple[ChunkDraft, ...]:
         """Return the chunks of ``extracted`` in order."""
-        packer = _Packer(extracted, self._settings, self._counter)
-        for section in _sections(extracted):
+        packer = Packer(extracted, self._settings, self._counter)
+        for section in sections(extracted):
             packer.add_section(section)
         return packer.finish()
 
 
-class _Packer:
+class Packer:
     """The chunk that is being filled, and the finished ones."""
 
     def __init__(
@@ -84,16 +86,16 @@ class _Packer:
         self._headers = _table_headers(extracted)
         self._contexts: dict[int, tuple[str, int]] = {}
         self._chunks: list[ChunkDraft] = []
-        self._units: list[_Unit] = []
+        self._units: list[Unit] = []
         self._tokens = 0
         self._overlap_start: int | None = None
         self._path: tuple[str, ...] = ()
         self._chunk_path: tuple[str, ...] = ()
         self._context = ""
 
-    def add_section(self, section: _Section) -> None:
+    def add_section(self, section: Section) -> None:
         """Add a section's blocks, in the open chunk when that is too small to stand alone."""
-        units = [self._unit(b.start, b.end, b.kind, b.page, b.table) for b in section.blocks]
+        units = [unit for block in section.blocks for unit in self.units_of(block)]
         if self._units:
             total = self._tokens + sum(unit.tokens for unit in units)
             bare = all(unit.kind == "heading" for unit in self._units)
@@ -106,7 +108,18 @@ class _Packer:
                 self._close()
         self._path = section.path
         for unit in units:
-            self._add(unit)
+            if self._units and unit.tokens <= self._settings.max_tokens and self.parts(unit):
+                self._roll(unit)
+            else:
+                self._add(unit)
+
+    def units_of(self, block: Block) -> list[Unit]:
+        """What a block goes into chunks as: here in one piece, where it fits."""
+        return [self._unit(block.start, block.end, block.kind, block.page, block.table)]
+
+    def parts(self, unit: Unit) -> bool:
+        """Whether the open chunk should end before ``unit`` although there may be room."""
+        return False
 
     def finish(self) -> tuple[ChunkDraft, ...]:
         """Close the last chunk and return all."""
@@ -115,10 +128,10 @@ class _Packer:
 
     def _unit(
         self, start: int, end: int, kind: BlockKind, page: int | None, table: int | None
-    ) -> _Unit:
-        return _Unit(start, end, self._counter.count(self._text[start:end]), kind, page, table)
+    ) -> Unit:
+        return Unit(start, end, self._counter.count(self._text[start:end]), kind, page, table)
 
-    def _add(self, unit: _Unit) -> None:
+    def _add(self, unit: Unit) -> None:
         room = self._settings.max_tokens - self._tokens
         if self._units and unit.tokens <= room:
             self._append(unit)
@@ -134,20 +147,20 @@ class _Packer:
         else:
             self._roll(unit)
 
-    def _add_piece(self, piece: _Unit) -> None:
+    def _add_piece(self, piece: Unit) -> None:
         if self._units and self._joint_tokens(piece) > self._settings.max_tokens:
             self._roll(piece)
         else:
             self._append(piece)
 
-    def _joint_tokens(self, piece: _Unit) -> int:
+    def _joint_tokens(self, piece: Unit) -> int:
         """The open chunk's tokens with ``piece``; counted anew where a cut split a word."""
         last = self._units[-1]
         if piece.start != last.end:
             return self._tokens + piece.tokens
         return self._tokens - last.tokens + self._counter.count(self._text[last.start : piece.end])
 
-    def _append(self, unit: _Unit) -> None:
+    def _append(self, unit: Unit) -> None:
         if not self._units:
             self._chunk_path = self._path
             self._context, tokens = self._context_of(unit)
@@ -155,9 +168,9 @@ class _Packer:
         self._units.append(unit)
         self._tokens += unit.tokens
 
-    def _roll(self, unit: _Unit) -> None:
+    def _roll(self, unit: Unit) -> None:
         """Close the open chunk and begin the next with ``unit``, after what leads into it."""
-        carried: list[_Unit] = []
+        carried: list[Unit] = []
         while len(self._units) > 1 and self._units[-1].kind in _GLUED:
             carried.insert(0, self._units.pop())
         if sum(c.tokens for c in carried) + unit.tokens > self._settings.max_tokens:
@@ -193,7 +206,7 @@ class _Packer:
         self._overlap_start = None
         self._context = ""
 
-    def _context_of(self, unit: _Unit) -> tuple[str, int]:
+    def _context_of(self, unit: Unit) -> tuple[str, int]:
         """The header to repeat over a row that opens a chunk, and its tokens."""
         if unit.kind != "table_row" or unit.table is None or unit.table not in self._headers:
             return "", 0
@@ -205,7 +218,7 @@ class _Packer:
             self._contexts[unit.table] = (text, self._counter.count(text))
         return self._contexts[unit.table]
 
-    def _overlap(self, following: _Unit) -> tuple[int, int] | None:
+    def _overlap(self, following: Unit) -> tuple[int, int] | None:
         """Where the next chunk should start so that it repeats the end of this one."""
         budget = min(self._settings.overlap_tokens, self._settings.max_tokens - following.tokens)
         if budget <= 0 or following.kind in _ROWS:
@@ -223,7 +236,7 @@ class _Packer:
             break
         return None if start is None else (start, spent)
 
-    def _tail(self, unit: _Unit, budget: int, *, words: bool) -> tuple[int, int] | None:
+    def _tail(self, unit: Unit, budget: int, *, words: bool) -> tuple[int, int] | None:
         """The last sentences of ``unit`` within ``budget``, else (``words``) its last words."""
         split = line_spans if unit.kind == "code" else sentence_spans
         found, spent = None, 0
@@ -244,7 +257,7 @@ class _Packer:
                 return cut, tokens
         return None
 
-    def _pieces(self, unit: _Unit) -> Iterator[_Unit]:
+    def _pieces(self, unit: Unit) -> Iterator[Unit]:
         """Cut a unit into sentences or lines, none over the limit."""
         room = self._context_of(unit)[1] + self._settings.overlap_tokens
         limit = max(1, self._settings.max_tokens - room)

@@ -12,6 +12,7 @@ from forebay.kernel.documents import ChunkDraft, Extracted
 LENGTH = struct.Struct("<I")
 CHUNKS_PER_FRAME = 500
 CHARACTERS_PER_FRAME = 500_000
+SENTENCES_PER_FRAME = 5_000
 
 
 class CounterChoice(msgspec.Struct, frozen=True):
@@ -32,13 +33,18 @@ class Setup(msgspec.Struct, frozen=True):
     nice: int
 
 
-class Task(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One file: its bytes, or the path to read them from."""
+class Task(msgspec.Struct, frozen=True, array_like=True):
+    """One file: its bytes, or the path to read them from.
+
+    ``breaks``: where its meaning changes, as a first reading of the same bytes let somebody find
+    out; None for that first reading.
+    """
 
     name: str
     media_type: str | None
     data: bytes | None
     path: str | None
+    breaks: tuple[int, ...] | None = None
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
@@ -71,6 +77,12 @@ class Part(msgspec.Struct, frozen=True, array_like=True, tag="p"):
     text: str
 
 
+class Sentences(msgspec.Struct, frozen=True, array_like=True, tag="m"):
+    """Some of the spans whose likeness to their neighbours is asked for, before the chunks."""
+
+    spans: list[tuple[int, int]]
+
+
 class Spans(msgspec.Struct, frozen=True, array_like=True, tag="s"):
     """Some of its chunks; ``last`` ends the file."""
 
@@ -86,7 +98,7 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     exits: bool = False
 
 
-Reply = Document | Part | Spans | Refused
+Reply = Document | Part | Sentences | Spans | Refused
 
 
 def document_of(extracted: Extracted) -> list[Document | Part]:
@@ -97,6 +109,12 @@ def document_of(extracted: Extracted) -> list[Document | Part]:
     starts = range(0, len(text), CHARACTERS_PER_FRAME)
     parts = [Part(text[start : start + CHARACTERS_PER_FRAME]) for start in starts]
     return [Document(msgspec.structs.replace(extracted, text="", blocks=()), len(parts)), *parts]
+
+
+def sentences_of(spans: list[tuple[int, int]]) -> list[Sentences]:
+    """Cut sentence spans into frames."""
+    starts = range(0, len(spans), SENTENCES_PER_FRAME)
+    return [Sentences(spans[at : at + SENTENCES_PER_FRAME]) for at in starts]
 
 
 def spans_of(chunks: tuple[ChunkDraft, ...]) -> list[Spans]:

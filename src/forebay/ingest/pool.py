@@ -21,7 +21,7 @@ from forebay.kernel.documents import ChunkDraft, Extracted
 from forebay.kernel.errors import ForebayError, Overloaded, UnsupportedDocument
 
 # Raised when the same bytes begin to come out differently.
-PARSER_REVISION = "1"
+PARSER_REVISION = "2"
 ESTIMATED_COUNTER = CounterChoice("forebay.ingest.tokens:EstimatedTokenCounter")
 _WATCH_S = 0.2
 
@@ -74,10 +74,16 @@ class Job(Protocol):
 
 
 class ParsedDocument(msgspec.Struct, frozen=True):
-    """A file's text (without its blocks, which chunking has used up) and its chunks."""
+    """A file's text (without its blocks, which chunking has used up) and its chunks.
+
+    ``sentences`` are spans whose likeness to their neighbours ``recut_many`` asks for; empty where
+    chunks end by structure alone. ``provisional``: cut another way than the settings say.
+    """
 
     extracted: Extracted
     chunks: tuple[ChunkDraft, ...]
+    sentences: tuple[tuple[int, int], ...] = ()
+    provisional: bool = False
 
 
 class _Slot:
@@ -179,8 +185,21 @@ class ParsePool:
 
     async def parse_many(self, jobs: Sequence[Job]) -> list[ParsedDocument | ForebayError]:
         """One result or error per job, in order; small files share a trip to a worker."""
+        tasks = [Task(job.name, job.media_type, job.data, None) for job in jobs]
+        return await self._run_many(tasks)
+
+    async def recut_many(
+        self, jobs: Sequence[Job], breaks: Sequence[tuple[int, ...]]
+    ) -> list[ParsedDocument | ForebayError]:
+        """The same files again, their chunks ending where ``breaks`` says that meaning changes."""
+        pairs = zip(jobs, breaks, strict=True)
+        return await self._run_many(
+            [Task(job.name, job.media_type, job.data, None, at) for job, at in pairs]
+        )
+
+    async def _run_many(self, tasks: Sequence[Task]) -> list[ParsedDocument | ForebayError]:
         results: list[ParsedDocument | ForebayError] = []
-        batches = list(self._batches(jobs))
+        batches = list(self._batches(tasks))
         # As many batches at once as there are workers; the rest wait here, not in the queue.
         gate = asyncio.Semaphore(self._settings.workers)
 
@@ -194,16 +213,17 @@ class ParsePool:
             results.extend(task.result())
         return results
 
-    def _batches(self, jobs: Sequence[Job]) -> Iterator[list[Task]]:
+    def _batches(self, tasks: Sequence[Task]) -> Iterator[list[Task]]:
         batch: list[Task] = []
         size = 0
-        for job in jobs:
+        for task in tasks:
+            bytes_more = len(task.data or b"")
             full = len(batch) >= self._settings.batch_files
-            if batch and (full or size + len(job.data) > self._settings.batch_bytes):
+            if batch and (full or size + bytes_more > self._settings.batch_bytes):
                 yield batch
                 batch, size = [], 0
-            batch.append(Task(job.name, job.media_type, job.data, None))
-            size += len(job.data)
+            batch.append(task)
+            size += bytes_more
         if batch:
             yield batch
 

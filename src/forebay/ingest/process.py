@@ -10,7 +10,17 @@ from typing import Any
 
 import msgspec
 
-from forebay.ingest.frames import LENGTH, Document, Part, Refused, Reply, Setup, Spans, chunks_of
+from forebay.ingest.frames import (
+    LENGTH,
+    Document,
+    Part,
+    Refused,
+    Reply,
+    Sentences,
+    Setup,
+    Spans,
+    chunks_of,
+)
 from forebay.kernel.documents import ChunkDraft, Extracted
 from forebay.kernel.errors import UnsupportedDocument
 
@@ -19,6 +29,8 @@ _WRITE_BYTES = 1 << 18
 _MAX_FRAME_BYTES = 1 << 30
 _DECODER: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 _EXIT_S = 5.0
+Answer = tuple[Extracted, tuple[ChunkDraft, ...], tuple[tuple[int, int], ...]]
+"""A file's text, its chunks, and the sentences whose likeness is asked for."""
 
 
 class WorkerDied(Exception):
@@ -92,7 +104,7 @@ class Worker:
         except (ConnectionError, RuntimeError) as error:
             raise WorkerDied(cpu=await self._died_of_cpu()) from error
 
-    async def receive(self) -> tuple[Extracted, tuple[ChunkDraft, ...]] | UnsupportedDocument:
+    async def receive(self) -> Answer | UnsupportedDocument:
         """Read the answer for one file; frames are small enough for the loop to take one each."""
         first = await self._frame()
         if isinstance(first, Refused):
@@ -105,12 +117,16 @@ class Worker:
             extracted = msgspec.structs.replace(extracted, text=text)
         text = extracted.text
         chunks: list[ChunkDraft] = []
+        sentences: list[tuple[int, int]] = []
         while True:
             frame = await self._frame()
+            if isinstance(frame, Sentences):
+                sentences.extend(frame.spans)
+                continue
             assert isinstance(frame, Spans)
             chunks.extend(chunks_of(frame.spans, text, len(chunks)))
             if frame.last:
-                return extracted, tuple(chunks)
+                return extracted, tuple(chunks), tuple(sentences)
             # A whole answer may be buffered already: let others run between frames.
             await asyncio.sleep(0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -47,6 +47,25 @@ class ChunkSettings(Struct, frozen=True):
     overlap_tokens: Annotated[
         int, Meta(description="Tokens repeated from the chunk before, inside a section.", ge=0)
     ] = 32
+    kind: Annotated[
+        Literal["structure", "meaning"],
+        Meta(
+            description="Where chunks end: with paragraphs and sections, or also where the meaning "
+            "of a text changes, which embeds every sentence once."
+        ),
+    ] = "structure"
+    min_sentences: Annotated[
+        int, Meta(description="Sentences a chunk by meaning has before it may end.", ge=1)
+    ] = 3
+    break_percentile: Annotated[
+        float,
+        Meta(
+            description="Chunks by meaning end at this percentile of the likeness of a document's "
+            "neighbouring sentences, and below.",
+            gt=0,
+            lt=100,
+        ),
+    ] = 25.0
 
     def __post_init__(self) -> None:
         if self.overlap_tokens * 2 > self.max_tokens or self.min_tokens > self.max_tokens:

@@ -21,10 +21,12 @@ from forebay.ingest.frames import (
     Setup,
     Task,
     document_of,
+    sentences_of,
     spans_of,
 )
+from forebay.ingest.meaning import MeaningChunker, prose_spans
 from forebay.ingest.registry import parse
-from forebay.kernel.documents import ChunkDraft, Extracted
+from forebay.kernel.documents import Extracted
 from forebay.kernel.errors import UnsupportedDocument
 from forebay.kernel.stages import Chunker, TokenCounter
 
@@ -39,7 +41,7 @@ def main() -> None:
     sys.dont_write_bytecode = True
     requests, replies = _channels()
     setup = msgspec.msgpack.decode(_read(requests), type=Setup)
-    chunker = StructureChunker(setup.chunks, _counter(setup.counter))
+    counter = _counter(setup.counter)
     _restrict(setup)
     decoder = msgspec.msgpack.Decoder(Batch)
     encoder = msgspec.msgpack.Encoder()
@@ -47,7 +49,7 @@ def main() -> None:
         for task in decoder.decode(frame).tasks:
             _limit_cpu(setup.cpu_s)
             last: Reply | None = None
-            for reply in _run(task, setup, chunker):
+            for reply in _run(task, setup, counter):
                 last = reply
                 data = encoder.encode(reply)
                 replies.write(LENGTH.pack(len(data)))
@@ -119,9 +121,13 @@ def _limit_cpu(seconds: int) -> None:
         return
 
 
-def _run(task: Task, setup: Setup, chunker: Chunker) -> list[Reply]:
+def _run(task: Task, setup: Setup, counter: TokenCounter) -> list[Reply]:
     try:
-        extracted, chunks = _parse(task, setup, chunker)
+        extracted = _parse(task, setup)
+        sentences: list[tuple[int, int]] = []
+        if setup.chunks.kind == "meaning" and task.breaks is None:
+            sentences = prose_spans(extracted)
+        chunks = _chunker(task, setup, counter).chunk(extracted)
     except UnsupportedDocument as error:
         return [Refused(error.message, error.code)]
     except MemoryError:
@@ -130,15 +136,21 @@ def _run(task: Task, setup: Setup, chunker: Chunker) -> list[Reply]:
     # Parsers meet hostile input and raise what they like: any error is this file's own.
     except Exception:
         return [Refused("The document could not be read; it is damaged or unusual.", "damaged")]
-    return [*document_of(extracted), *spans_of(chunks)]
+    return [*document_of(extracted), *sentences_of(sentences), *spans_of(chunks)]
 
 
-def _parse(task: Task, setup: Setup, chunker: Chunker) -> tuple[Extracted, tuple[ChunkDraft, ...]]:
+def _parse(task: Task, setup: Setup) -> Extracted:
     data = task.data
     if data is None:
         data = _read_file(task.path or "", setup.limits.max_file_bytes)
-    extracted = parse(data, name=task.name, media_type=task.media_type, settings=setup.limits)
-    return extracted, chunker.chunk(extracted)
+    return parse(data, name=task.name, media_type=task.media_type, settings=setup.limits)
+
+
+def _chunker(task: Task, setup: Setup, counter: TokenCounter) -> Chunker:
+    """By meaning only where somebody has found out where it changes."""
+    if task.breaks:
+        return MeaningChunker(setup.chunks, counter, task.breaks)
+    return StructureChunker(setup.chunks, counter)
 
 
 def _read_file(path: str, most: int) -> bytes:

@@ -77,6 +77,11 @@ class Parsed(Protocol):
         """Its chunks, in order."""
         ...
 
+    @property
+    def provisional(self) -> bool:
+        """Whether they are not as the settings ask, and the next ingest should try again."""
+        ...
+
 
 class BatchParser(Protocol):
     """Parses and chunks in worker processes."""
@@ -263,7 +268,7 @@ def draft_of(
     return DocumentDraft(
         document_id=document_id,
         source=source,
-        content_hash=digest,
+        content_hash=f"{digest}:provisional" if parsed.provisional else digest,
         title=parsed.extracted.title,
         text=parsed.extracted.text,
         chunks=parsed.chunks,

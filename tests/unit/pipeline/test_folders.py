@@ -40,6 +40,7 @@ from forebay.pipeline.folders import (
 class Result(msgspec.Struct, frozen=True):
     extracted: Extracted
     chunks: tuple[ChunkDraft, ...] = ()
+    provisional: bool = False
 
 
 class Parser:

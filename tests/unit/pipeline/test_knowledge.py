@@ -173,7 +173,7 @@ async def test_a_document_gets_no_group_that_the_caller_lacks(said_by: str) -> N
         async def parse_many(self, jobs: Sequence[ParseJob]) -> list[object]:
             declared = {"groups": "hr"} if said_by == "front matter" else {}
             extracted = Extracted("text", (), "text/plain", metadata=declared)
-            return [SimpleNamespace(extracted=extracted, chunks=())]
+            return [SimpleNamespace(extracted=extracted, chunks=(), provisional=False)]
 
     class Queue:
         async def put(self, kb: str, document: DocumentDraft, deadline: Deadline) -> CommitReceipt:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-import re
+from collections.abc import Iterable, Iterator
 
 from forebay.ingest.encoding import decode_source
+from forebay.ingest.formats.table_head import mark_header
 from forebay.ingest.settings import IngestLimits
 from forebay.ingest.source import Source
 from forebay.ingest.text import TextBuilder, squeeze
-from forebay.kernel.documents import Extracted
+from forebay.kernel.documents import BlockKind, Extracted
 
 _DELIMITERS = ",\t;|"
 _SNIFFED_CHARACTERS = 16_000
-_NUMBER = re.compile(r"[-+(]?[\d.,%\s:/$€¥-]+\)?")
 
 
 def parse(source: Source, limits: IngestLimits) -> Extracted:
@@ -51,26 +51,21 @@ def sniff_delimiter(sample: str) -> str:
     return best
 
 
-def add_rows(builder: TextBuilder, rows: object, *, page: int | None = None) -> None:
-    """Add rows of cells as one table, the first as header when it looks like one."""
+def add_rows(
+    builder: TextBuilder, rows: Iterable[Iterable[str]], *, page: int | None = None
+) -> None:
+    """Add rows of cells as one table, the first as header where they look like one."""
     number = builder.next_table()
-    first = True
-    for row in rows:  # type: ignore[attr-defined]
+    for header, cells in mark_header(_filled(rows)):
+        kind: BlockKind = "table_header" if header else "table_row"
+        builder.add(kind, " | ".join(cells), table=number, page=page)
+
+
+def _filled(rows: Iterable[Iterable[str]]) -> Iterator[list[str]]:
+    """Rows that hold something, without empty cells at their end."""
+    for row in rows:
         cells = [squeeze(cell) for cell in row]
         while cells and not cells[-1]:
             cells.pop()
-        if not any(cells):
-            continue
-        header = first and looks_like_header(cells)
-        # A lone cell above the table is its caption: the header may still follow.
-        first = first and len(cells) == 1
-        kind = "table_header" if header else "table_row"
-        builder.add(kind, " | ".join(cells), table=number, page=page)  # type: ignore[arg-type]
-
-
-def looks_like_header(cells: list[str]) -> bool:
-    """Whether a first row names columns: no numbers, no repetition, short cells."""
-    filled = [cell for cell in cells if cell]
-    if len(filled) < 2 or len(set(filled)) < len(filled):
-        return False
-    return all(len(cell) <= 80 and not _NUMBER.fullmatch(cell) for cell in filled)
+        if cells:
+            yield cells

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from forebay.ingest.archive import ZIP_ERRORS, damaged, open_archive, read_entry, safe_xml
+from forebay.ingest.formats.table_head import mark_header
 from forebay.ingest.settings import IngestLimits
 from forebay.ingest.source import Source
 from forebay.ingest.text import TextBuilder, squeeze, tidy
@@ -204,7 +205,9 @@ class _Walker:
     def _table(self, table: etree._Element) -> None:
         number = self._builder.next_table()
         above: dict[int, str] = {}
-        for index, row in enumerate(_rows(table)):
+        rows: list[list[str]] = []
+        marked, named = True, 0
+        for row in _rows(table):
             cells: list[str] = []
             for cell in row.iter(f"{_W}tc"):
                 if next(cell.iterancestors(f"{_W}tr")) is not row:
@@ -217,12 +220,14 @@ class _Walker:
                 above[column] = text
                 span = _value(cell, f"{_W}tcPr/{_W}gridSpan")
                 cells.extend([text] * (min(int(span), 60) if span.isdigit() else 1))
-            marked = row.find(f"{_W}trPr/{_W}tblHeader") is not None
-            header = index == 0 and (marked or _is_header(cells))
-            kind: BlockKind = "table_header" if header else "table_row"
+            marked = marked and row.find(f"{_W}trPr/{_W}tblHeader") is not None
             shown = cells if len(set(cells)) > 1 else cells[:1]
             if any(shown):
-                self._builder.add(kind, " | ".join(shown), table=number)
+                named += marked
+                rows.append(shown)
+        for index, (header, shown) in enumerate(mark_header(rows)):
+            kind: BlockKind = "table_header" if header or index < named else "table_row"
+            self._builder.add(kind, " | ".join(shown), table=number)
 
     def _cell(self, cell: etree._Element) -> str:
         """A cell's text; rows of a table inside it follow each other."""
@@ -262,9 +267,3 @@ def _rows(table: etree._Element) -> Iterator[etree._Element]:
 def _value(element: etree._Element | None, path: str) -> str:
     found = element.find(path) if element is not None else None
     return (found.get(f"{_W}val") or "") if found is not None else ""
-
-
-def _is_header(cells: list[str]) -> bool:
-    from forebay.ingest.formats.csv_table import looks_like_header
-
-    return looks_like_header(cells)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forebay.ingest.formats.table_head import mark_header
 from forebay.ingest.text import squeeze
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ def table_rows(table: LexborNode) -> list[tuple[bool, list[str]]] | None:
         if any(filled):
             rows.append((leading, filled))
     if rows and all(header for header, _ in rows):
-        rows = [(index == 0, cells) for index, (_, cells) in enumerate(rows)]
+        return [(index == 0, cells) for index, (_, cells) in enumerate(rows)]
+    if not any(header for header, _ in rows):
+        return list(mark_header([cells for _, cells in rows]))
     return rows
 
 

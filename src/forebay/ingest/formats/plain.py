@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from forebay.ingest.encoding import decode_source
+from forebay.ingest.formats.piped import table_blocks, table_regions
 from forebay.ingest.language import detect_language
 from forebay.ingest.settings import IngestLimits
 from forebay.ingest.source import Source
@@ -53,7 +54,7 @@ def from_text(
 
 def _blocks(text: str, kind: BlockKind) -> list[Block]:
     blocks: list[Block] = []
-    at = 0
+    at = tables = 0
     spans = []
     for match in _BREAK.finditer(text):
         end, following = match.span()
@@ -64,11 +65,22 @@ def _blocks(text: str, kind: BlockKind) -> list[Block]:
         at = following
     spans.append((at, len(text)))
     for start, end in spans:
-        if kind == "paragraph" and _is_lines(text, start, end):
-            blocks.extend(Block(kind, s, e) for s, e in _lines(text, start, end))
-        else:
-            blocks.extend(_trimmed(text, start, end, kind))
+        if kind == "code" or "|" not in text[start:end]:
+            blocks.extend(_prose(text, start, end, kind))
+            continue
+        for (first, last), table in table_regions(text, start, end):
+            if table:
+                blocks.extend(table_blocks(text, first, last, tables))
+                tables += 1
+            else:
+                blocks.extend(_prose(text, first, last, kind))
     return blocks
+
+
+def _prose(text: str, start: int, end: int, kind: BlockKind) -> list[Block]:
+    if kind == "paragraph" and _is_lines(text, start, end):
+        return [Block(kind, first, last) for first, last in _lines(text, start, end)]
+    return _trimmed(text, start, end, kind)
 
 
 def _is_lines(text: str, start: int, end: int) -> bool:
