@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 from asked import Asked
 from figures import quantile
 from server import Stand, model, page
@@ -174,13 +175,23 @@ def _look(stand: Stand, began_at: float) -> dict[str, Any]:
     events = {name: value for name, value in events.items() if value}
     engines = sum(child.cpu_s() for child in stand.engines)
     generator = time.process_time()
+    others = sum(_cpu_s(child) for child in stand.server.children(recursive=True))
     return {
         "at_s": time.monotonic() - began_at,
         "stages": stages,
         "tiers": tiers,
         "events": events,
-        "cpu": (engines, generator),
+        "cpu": (engines, generator, others),
     }
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    """CPU seconds of a process so far; none when it has ended."""
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system)
 
 
 def _between(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
@@ -193,7 +204,7 @@ def _between(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
         if count:
             mean_ms = (now["sum"] - was["sum"]) / count * 1000
             stages[name] = {"count": int(count), "mean_ms": round(mean_ms, 2)}
-    engines, generator = (
+    engines, generator, others = (
         round((now - was) / seconds, 3)
         for was, now in zip(before["cpu"], after["cpu"], strict=True)
     )
@@ -202,6 +213,7 @@ def _between(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
         "stages": stages,
         "engines_cores": engines,
         "generator_cores": generator,
+        "other_workers_cores": others,
     }
 
 

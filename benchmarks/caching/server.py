@@ -87,7 +87,7 @@ max_output_tokens = {OUTPUT_TOKENS[name]}
 
 
 @asynccontextmanager
-async def standing(folder: Path, *, answers: bool) -> AsyncIterator[Stand]:
+async def standing(folder: Path, *, answers: bool, workers: int = 1) -> AsyncIterator[Stand]:
     """Engines and server while the block runs; ``folder`` holds the store."""
     async with AsyncExitStack() as stack:
         engines, urls = [], {}
@@ -104,7 +104,7 @@ async def standing(folder: Path, *, answers: bool) -> AsyncIterator[Stand]:
         config = folder / "forebay.toml"
         config.write_text(configuration(folder, port, urls, answers=answers), encoding="utf-8")
         watch = folder / "watch.jsonl"
-        process = await stack.enter_async_context(_watched(folder, config, watch))
+        process = await stack.enter_async_context(_watched(folder, config, watch, workers))
         await _ready(port, process, folder / "server.log")
         url = f"http://{LOOPBACK}:{port}"
         yield Stand(url, port, psutil.Process(process.pid), engines, watch)
@@ -112,11 +112,12 @@ async def standing(folder: Path, *, answers: bool) -> AsyncIterator[Stand]:
 
 @asynccontextmanager
 async def _watched(
-    folder: Path, config: Path, watch: Path
+    folder: Path, config: Path, watch: Path, workers: int
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     with (folder / "server.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, str(WATCHED), str(watch), "serve", "--config", str(config)),
+            *(("--workers", str(workers)) if workers > 1 else ()),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -5,8 +5,8 @@
 One machine of two cores carries the server, its simulated engines and the generator, each a process
 of its own. Parts: ``hits`` (answers that are kept, beside a trivial answer), ``memory`` (what full
 tiers hold beside their bounds), ``zipf`` and ``zipf-answers`` (Zipf(1.0) over 20,000 questions,
-without and with kept answers), ``thirty`` (a workload whose ideal hit rate is 30 %). The first run
-builds a store of 100,000 chunks: minutes.
+without and with kept answers; ``zipf-answers-2``: by two processes), ``thirty`` (a workload whose
+ideal hit rate is 30 %). The first run builds a store of 100,000 chunks: minutes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from server import Stand, standing
 from benchmarks.__main__ import folders, machine
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("hits", "memory", "zipf", "zipf-answers", "thirty")
+PARTS = ("hits", "memory", "zipf", "zipf-answers", "zipf-answers-2", "thirty")
 FULL = (Span("cold", 400, 60), Span("warm", 400, 30), Span("600", 600, 12), Span("800", 800, 12))
 QUICK = (Span("cold", 400, 20), Span("warm", 400, 8), Span("800", 800, 5))
 THIRTY = (Span("beginning", 50, 20), Span("steady", 50, 25))
@@ -60,12 +60,14 @@ async def memory() -> dict[str, Any]:
 
 
 async def served(
-    folder: Path, options: argparse.Namespace, asked: Asked, *, answers: bool
+    folder: Path, options: argparse.Namespace, asked: Asked, *, answers: bool, workers: int = 1
 ) -> dict[str, Any]:
     """One workload against one server over a copy of the store, which begins with no cache."""
     shutil.copytree(options.store, folder / "store")
     async with AsyncExitStack() as stack:
-        stand: Stand = await stack.enter_async_context(standing(folder, answers=answers))
+        stand: Stand = await stack.enter_async_context(
+            standing(folder, answers=answers, workers=workers)
+        )
         return await measured(stand, asked, options.seed)
 
 
@@ -84,7 +86,9 @@ async def part(name: str, options: argparse.Namespace) -> dict[str, Any]:
             found = await served(folder, options, asked, answers=False)
         else:
             asked = zipf(folder, options.questions, QUICK if options.quick else FULL)
-            found = await served(folder, options, asked, answers=name == "zipf-answers")
+            workers = 2 if name == "zipf-answers-2" else 1
+            answers = name != "zipf"
+            found = await served(folder, options, asked, answers=answers, workers=workers)
     return {"load_before": load, "load_after": round(os.getloadavg()[0], 1), **found}
 
 
