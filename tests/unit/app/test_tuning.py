@@ -36,7 +36,15 @@ from forebay.lab.evaluate.target import Passage
 from forebay.lab.tune.objectives import Figures, Observed, qualities
 from forebay.lab.tune.pipeline import Settled
 from forebay.lab.tune.questions import Question, Target
-from forebay.lab.tune.space import Values, Whole
+from forebay.lab.tune.space import (
+    Choice,
+    Corpus,
+    Parameter,
+    Value,
+    Values,
+    Whole,
+    default_space,
+)
 from forebay.testing.embedding import HashEmbedder
 
 T = TypeVar("T")
@@ -266,6 +274,20 @@ def test_a_space_from_a_file_names_settings(tmp_path: Path) -> None:
         space_of(file, settings())
     with pytest.raises(ConfigError, match="cannot read"):
         space_of(tmp_path / "none.toml", settings())
+
+
+def edges(parameter: Parameter) -> Sequence[Value]:
+    """Values that a parameter may draw: all of a few, else both bounds."""
+    if isinstance(parameter, Choice):
+        return parameter.values
+    return (parameter.low, parameter.high)
+
+
+@pytest.mark.parametrize("embedded", [True, False])
+def test_every_value_of_the_usual_space_is_a_setting(embedded: bool) -> None:
+    for parameter in default_space(Corpus(10**6, 8192, embedded=embedded)):
+        for value in edges(parameter):
+            changed_settings(settings(), {parameter.path: value})
 
 
 def test_auto_is_searched_from_the_kind_it_stands_for() -> None:

@@ -166,10 +166,11 @@ def default_space(corpus: Corpus) -> tuple[Parameter, ...]:
 
     Index parameters only from ``exact_rows_max`` chunks on: below, every segment is scanned
     exactly whatever they say. Bounds: HNSW M and ef from F3.5, IVF-PQ from F2.8, early exit
-    around F2.10's 0.92, chunk sizes around F3.10's 512.
+    around F2.10's 0.92, chunk sizes around F3.10's 512, overlap by F4.6.
     """
     words: list[Parameter] = [
         Choice("ingest.chunks.max_tokens", (128, 192, 256, 384, 512)),
+        Choice("ingest.chunks.overlap_tokens", (0, 32, 64)),
         Whole("retrieval.candidates", 10, 100, log=True),
     ]
     if not corpus.headings_hidden:

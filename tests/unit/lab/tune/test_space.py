@@ -103,6 +103,7 @@ def test_index_parameters_matter_only_where_an_index_is_built() -> None:
     words = default_space(Corpus(chunks=8192, exact_rows_max=8192, embedded=False))
     assert {each.path for each in words} == {
         "ingest.chunks.max_tokens",
+        "ingest.chunks.overlap_tokens",
         "retrieval.candidates",
         "retrieval.lexical.heading_repeats",
     }
