@@ -2,12 +2,16 @@
 
     python benchmarks/retrieval/load.py --data ../shared/data > benchmarks/retrieval/load.json
 
-The store is ``speed.py``'s. Questions of the public sets arrive as a seeded Poisson process,
-whether or not earlier ones are done; a time is counted from the moment a question was due. Two
-loads: 60 a second, each question asked once (all cold); 100 a second, with so many asked again
-that early exits and remembered vectors together are two in five or more. Nothing that was found is
-kept (no L2). The shares that left early and that found their vector remembered are printed, and
-processor time per question, which other work on the machine hardly changes.
+Vectors, and so the graph, are those of ``speed.py``: of real passages, plus noise. Texts are not:
+there sentences stand in twenty chunks each, so that no word hit leads the next. Here each real
+passage stands once, in the first chunk that has its vector, and all other texts are made of the
+passages' words by how they follow each other in pairs. Questions of the public sets arrive as a
+seeded Poisson process, whether or not earlier ones are done; a time is counted from the moment a
+question was due. Two loads: 60 a second, each question asked once (all cold); 100 a second, with
+so many asked again that early exits and remembered vectors together are two in five or more.
+Nothing that was found is kept (no L2). The shares that left early and that found their vector
+remembered are printed, and processor time per question, which other work on the machine hardly
+changes.
 """
 
 from __future__ import annotations
@@ -23,13 +27,29 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).parent))
 
-from quality import SETS, SPEC, embed_sets, lines
-from speed import load, open_index, percentiles, prepare, recall
+from quality import CHINESE, SETS, SPEC, embed_sets, lines
+from speed import (
+    CHUNKS_PER_DOCUMENT,
+    Material,
+    Matrix,
+    load,
+    open_index,
+    percentiles,
+    recall,
+    store_vectors,
+)
+from speed import SEED as SPEED_SEED
+from speed import documents as plain_documents
 
 from forebay.app.settings import load_settings, model_cache
 from forebay.cache.embeddings import CachedEmbedder
@@ -38,7 +58,7 @@ from forebay.cache.settings import EmbeddingTierSettings
 from forebay.embedding.opening import open_embedder
 from forebay.kernel.clock import Deadline, SystemClock
 from forebay.kernel.context import Principal, RequestContext
-from forebay.kernel.documents import Vectors
+from forebay.kernel.documents import ChunkDraft, DocumentDraft, Vectors
 from forebay.kernel.stages import Embedder, SearchRequest
 from forebay.retrieval import HybridRetriever, RetrievalSettings, search_executor
 from forebay.store import StoreWriter
@@ -46,6 +66,86 @@ from forebay.store import StoreWriter
 SEED = 11
 AGAIN = 0.35
 """Of the questions of the second load, so many were asked before."""
+
+
+class Texts:
+    """The text of each chunk, in order, by the row of the passage its vector is made of."""
+
+    def __init__(self, data: Path) -> None:
+        self._passages: tuple[list[str], list[str]] = ([], [])
+        for name in SETS:
+            own = self._passages[name in CHINESE]
+            own += [row["text"] for row in lines(data / name / "corpus.jsonl")]
+        self._follow: list[dict[str, list[str]]] = [{}, {}]
+        for chinese, passages in enumerate(self._passages):
+            follow = self._follow[chinese]
+            for text in passages:
+                units = list(text) if chinese else text.split()
+                for one, next_one in pairwise(units):
+                    follow.setdefault(one, []).append(next_one)
+        self._told: tuple[set[int], set[int]] = (set(), set())
+
+    def of(self, chance: random.Random, chinese: bool, row: int) -> str:
+        """The passage itself, the first time; else a walk from word to word."""
+        told = self._told[chinese]
+        if row not in told:
+            told.add(row)
+            return self._passages[chinese][row]
+        follow = self._follow[chinese]
+        unit = chance.choice(self._passages[chinese][row].split() or [""])
+        unit = unit[:1] if chinese else unit
+        walk = [unit]
+        for _ in range(chance.randint(150, 300) if chinese else chance.randint(60, 120)):
+            unit = chance.choice(follow.get(unit) or walk)
+            walk.append(unit)
+        return ("" if chinese else " ").join(walk)
+
+
+def documents(
+    material: Material, texts: Texts, first: int, count: int
+) -> Iterator[tuple[DocumentDraft, Matrix]]:
+    """``speed.py``'s documents under other texts: ask for all, in order."""
+    for number in range(first, first + count):
+        [(draft, rows)] = plain_documents(material, number, 1)
+        chinese = number % 4 == 0
+        draw = np.random.default_rng((SPEED_SEED, number))
+        chance = random.Random(SEED * 10**9 + number)
+        passages = draw.integers(len(material.vectors[chinese]), size=CHUNKS_PER_DOCUMENT)
+        drafts, at = [], 0
+        for ordinal, row in enumerate(passages.tolist()):
+            text = texts.of(chance, chinese, row)
+            drafts.append(ChunkDraft(ordinal, at, at + len(text), text, len(text) // 4))
+            at += len(text) + 1
+        whole = "\n".join(chunk.text for chunk in drafts)
+        title = drafts[0].text[:40]
+        yield (
+            msgspec.structs.replace(draft, title=title, text=whole, chunks=tuple(drafts)),
+            rows,
+        )
+
+
+def prepare(data: Path, cache: Path, folder: Path, chunks: int) -> None:
+    """Build the store; its graph is taken over from ``speed.py``'s, where that was built."""
+    shutil.rmtree(folder, ignore_errors=True)
+    material, texts = load(data, cache), Texts(data)
+    store = StoreWriter(folder)
+    for first in range(0, chunks // CHUNKS_PER_DOCUMENT, 200):
+        made = list(documents(material, texts, first, 200))
+        before = store.reader.version("kb") if first else 0
+        store.commit("kb", [draft for draft, _ in made], [])
+        store_vectors(store, before, np.concatenate([rows for _, rows in made]))
+        print(first, file=sys.stderr, flush=True)
+    graph = cache / f"store-{chunks}" / "index"
+    if graph.exists():
+        (folder / "index").mkdir()
+        for path in (graph / "vectors", *graph.glob("segment-*")):
+            shutil.copy(path, folder / "index" / path.name)
+    index = open_index(folder, store)
+    while index.maintain(force=True):
+        pass
+    index.close()
+    store.close()
+    (folder / "built.json").write_text("{}")
 
 
 class Renamed:
@@ -161,10 +261,9 @@ def main() -> None:
     arguments = parser.parse_args()
     data, cache = arguments.data / "retrieval", arguments.cache
     asyncio.run(embed_sets(data, cache))
-    folder = cache / f"store-{arguments.chunks}"
+    folder = cache / f"load-{arguments.chunks}"
     if not (folder / "built.json").exists():
-        built = prepare(load(data, cache), folder, arguments.chunks)
-        (folder / "built.json").write_text(json.dumps(built))
+        prepare(data, cache, folder, arguments.chunks)
     work = cache / "load-in-use"
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(folder, work)
