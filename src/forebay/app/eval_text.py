@@ -17,6 +17,7 @@ def tell(result: EvalResult, output: Output) -> None:
             ("measure", *one.measures),
             [(name, *(_mean(of.get(name)) for of in one.measures.values())) for name in names],
         )
+        output.line("rungs: " + ", ".join(f"{name} {n:,}" for name, n in one.rungs.items()))
         output.line()
         output.table(
             ("latency", "language", "questions", "P50", "P90", "P99", "max"),

@@ -102,7 +102,14 @@ def _set_section(one: SetResult, words: Words) -> Section:
         one.name,
         notes=(counts, words("measures_notes")),
         figures=[*_measure_figures(one, words), *_latency_figures(one, words)],
-        tables=[_measures_table(one, words), _latency_table(one, words)],
+        tables=[
+            _measures_table(one, words),
+            _latency_table(one, words),
+            Table(
+                (words("rung"), words("questions")),
+                [(name, f"{count:,}") for name, count in one.rungs.items()],
+            ),
+        ],
         details=[(words("measures_judge"), json_text(one.judge))] if one.judge else (),
     )
 

@@ -38,6 +38,7 @@ def evaluation(
             said=Said("nine"),
             search_s=0.001 * (at + 1),
             answer_s=0.01,
+            rung="bm25",
             error="it was late" if at < failed else "",
         )
         for at, question in enumerate(questions)
@@ -62,11 +63,11 @@ def test_a_report_shows_measures_by_language_and_latencies(language: str) -> Non
     words = Words(language)
     page = evaluation_page(evaluation(30), words)
     assert len(drawn(page)) == 4, "retrieval, answers, searches, answers' time"
-    measures, latency = page.sections[0].tables
+    measures, latency, rungs = page.sections[0].tables
     assert list(measures.columns[1:]) == [words("all"), words("en"), words("zh")]
     row = next(row for row in measures.rows if row[0] == "ndcg@10")
     assert row[1].startswith("0.750 (")
-    assert len(latency.rows) == 6
+    assert len(latency.rows) == 6 and rungs.rows == [("bm25", "40")]
     assert not page.alarm
     assert {card.name for card in page.cards} >= {"ndcg@10", words("answer_found")}
 
