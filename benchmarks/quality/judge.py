@@ -148,8 +148,7 @@ async def judged(folder: Path, bias: str, store: Path, made: Path) -> dict[str, 
                 *words,
                 "--judgements",
                 said,
-                "--set",
-                "retrieval.vector_timeout_ms=60000",
+                "--patient",
                 "--json",
             )
         )

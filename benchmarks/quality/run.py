@@ -42,6 +42,7 @@ def evaluate(data: Path, out: Path, name: str, more: list[str]) -> None:
             (folder / file).symlink_to(data / questions / file)
         command = [sys.executable, "-m", "forebay", "eval", str(folder)]
         command += ["--no-answer", str(data / strangers), "--store", str(out / "store")]
+        command.append("--patient")
         subprocess.run([*command, "--out", str(out / f"{name}.json"), *more], check=True)
 
 

@@ -37,7 +37,7 @@ def ran(folder: Path, *words: str | Path) -> Ran:
 
 def test_a_folder_is_evaluated_and_two_runs_are_compared(boats: Path, tmp_path: Path) -> None:
     first, second, page = (tmp_path / name for name in ("first.json", "second.json", "page.html"))
-    done = ran(tmp_path, boats, *WORDS, "--out", first, "--html", page, "--json")
+    done = ran(tmp_path, boats, *WORDS, "--patient", "--out", first, "--html", page, "--json")
     assert done.status == 0, done
     result = read(first)
     assert done.json["sets"][0]["name"] == "boats"

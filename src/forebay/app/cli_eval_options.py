@@ -66,3 +66,6 @@ SetFlag = Annotated[
     list[str] | None,
     typer.Option("--set", help="One setting as section.key=value; repeat for more."),
 ]
+PatientFlag = Annotated[
+    bool, typer.Option("--patient", help="Wait for slow parts instead of going without them.")
+]

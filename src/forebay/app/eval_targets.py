@@ -29,6 +29,7 @@ from forebay.pipeline.messages import AnswerDelta, AnswerEnd, Answering, AnswerR
 PUT_AT_ONCE = 32
 PUT_WITHIN_S = 24 * 3600.0
 NO_ANSWER_COUNT = 100
+PATIENCE_MS = 60_000
 
 
 class EvalWords(Words, frozen=True, kw_only=True):
@@ -46,6 +47,7 @@ class EvalWords(Words, frozen=True, kw_only=True):
     store: Path | None = None
     top_k: int = 20
     search_only: bool = False
+    patient: bool = False
     at_once: int = 1
     timeout: float = 60.0
     seed: int = 1
@@ -72,6 +74,8 @@ async def open_targets(
             yield at_server
         return
     settings = _uncached(load(words.config, flags))
+    if words.patient:
+        settings = _patient(settings)
     async with _local_targets(words, settings, output) as local:
         yield local
 
@@ -82,6 +86,25 @@ def _uncached(settings: Settings) -> Settings:
     embedding = replace(cache.embedding, enabled=False)
     retrieval = replace(cache.retrieval, enabled=False)
     return replace(settings, cache=replace(cache, embedding=embedding, retrieval=retrieval))
+
+
+def _patient(settings: Settings) -> Settings:
+    """Without the time-outs and breakers of slow parts: the same questions find the same things
+    on a fast and on a busy machine.
+    """
+    replace, retrieval = msgspec.structs.replace, settings.retrieval
+    ladder = replace(
+        retrieval.ladder,
+        vector=replace(retrieval.ladder.vector, latency_ms=0.0, error_rate=1.0),
+        words=replace(retrieval.ladder.words, latency_ms=0.0, error_rate=1.0),
+    )
+    retrieval = replace(
+        retrieval,
+        vector_timeout_ms=PATIENCE_MS,
+        words_timeout_ms=PATIENCE_MS,
+        ladder=ladder,
+    )
+    return replace(settings, retrieval=retrieval)
 
 
 @asynccontextmanager

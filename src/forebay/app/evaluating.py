@@ -144,6 +144,8 @@ def _check(words: EvalWords, sets: Sequence[QuestionSet]) -> None:
         raise ConfigError("--url asks one knowledge base of a server: name it with --kb.")
     if words.url is None and (words.put or words.key_file):
         raise ConfigError("--put and --key-file are for a server: name it with --url.")
+    if words.url is not None and words.patient:
+        raise ConfigError("--patient is about searches made here: a server has its own time-outs.")
     if words.url is not None and words.documents:
         raise ConfigError("--documents are indexed here, not in a server: leave out --url.")
     if words.put and any(not asked.documents for asked in sets):
@@ -228,6 +230,7 @@ def _origin(words: EvalWords, flags: dict[str, Any], started_at: str) -> Origin:
         "no_answer": [path.resolve().name for path in words.no_answer or []],
         "no_answer_count": words.no_answer_count if words.no_answer else None,
         "at_once": words.at_once,
+        "patient": words.patient or None,
         "settings": {name: value for name, value in flags.items() if value is not None},
     }
     return Origin(

@@ -82,6 +82,7 @@ def test_what_is_not_whole_is_said() -> None:
     [
         ({"url": "http://127.0.0.1:1"}, "name it with --kb"),
         ({"url": "http://127.0.0.1:1", "kb": "a", "documents": [Path("x")]}, "leave out --url"),
+        ({"url": "http://127.0.0.1:1", "kb": "a", "patient": True}, "its own time-outs"),
         ({"put": True}, "name it with --url"),
         ({"key_file": Path("key")}, "name it with --url"),
     ],
