@@ -64,6 +64,7 @@ from forebay.policy.ladder import LadderRetriever
 from forebay.policy.pace import Pace
 from forebay.policy.quota import SharedQuotas
 from forebay.rerank import SimilarityReranker, SimilaritySettings
+from forebay.retrieval.variants import respelled
 from forebay.telemetry.metrics import Metrics
 from forebay.telemetry.opening import Telemetry, open_telemetry
 from forebay.telemetry.settings import TelemetrySettings
@@ -164,7 +165,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
     async with AsyncExitStack() as stack:
         keyed = await asyncio.to_thread(generation_keys, settings.generation, environment())
         generator = await stack.enter_async_context(
-            open_generator(keyed, counter=counter, sizing=_sizing)
+            open_generator(keyed, counter=counter, sizing=_sizing, respell=respelled)
         )
         tokens = await stack.enter_async_context(open_tokens(_remote(keyed), counter))
         shared = await _shared(process, stack) if share else None

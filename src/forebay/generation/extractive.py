@@ -7,7 +7,7 @@ Quotes stay in their source's language; the words around them are in the questio
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 import msgspec
 
@@ -16,7 +16,7 @@ from forebay.generation.passages import PassageCache, cells
 from forebay.generation.selection import choose, lead_of
 from forebay.generation.settings import ExtractiveSettings
 from forebay.generation.support import Reading, Scored, SupportModel, Weights, read
-from forebay.generation.terms import Term, question_terms
+from forebay.generation.terms import MAX_QUESTION_CHARACTERS, Term, question_terms
 from forebay.kernel.context import RequestContext
 from forebay.kernel.errors import DeadlineExceeded
 from forebay.kernel.stages import (
@@ -49,6 +49,9 @@ SUPPORT = SupportModel(
     crossing_lead=Weights(constant=-2.43, found=2.53, cosine_lead=2.62),
 )
 
+Respell = Callable[[str, str], str]
+"""A question, and the texts in whose script it is to be written."""
+_SCRIPT_CHARACTERS = 400
 _BRACKETED_NUMBER = re.compile(r"\[(\s*\d[\d\s,，]*)\]")
 
 
@@ -61,15 +64,21 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class ExtractiveGenerator:
-    """Quotes; its cost does not depend on the answer's length."""
+    """Quotes; its cost does not depend on the answer's length.
+
+    ``respell`` writes a question in the script of the texts beside it, so that a question in
+    Traditional characters meets the words of Simplified passages.
+    """
 
     def __init__(
         self,
         counter: TokenCounter,
         settings: ExtractiveSettings | None = None,
         model: SupportModel = SUPPORT,
+        respell: Respell | None = None,
     ) -> None:
         self._counter = counter
+        self._respell = respell or _as_it_is
         self._settings = settings or ExtractiveSettings()
         self._model = model
         self._cache = PassageCache(max_entries=self._settings.cached_passages)
@@ -101,6 +110,7 @@ class ExtractiveGenerator:
         frame = frame_for(request.language)
         if is_greeting(request.question):
             return Draft((frame.greeting,), refused=True, score=0.0)
+        request = self._in_their_script(request)
         terms = question_terms(request.question)
         reading = self.read(terms, request)
         score = self._model.score(reading.features) - self._settings.strictness
@@ -110,6 +120,13 @@ class ExtractiveGenerator:
         if not chosen:
             return Draft((frame.refusal,), refused=True, score=score)
         return Draft(tuple(_write(chosen, frame)), refused=False, score=score)
+
+    def _in_their_script(self, request: GenerationRequest) -> GenerationRequest:
+        question = request.question[:MAX_QUESTION_CHARACTERS]
+        if question.isascii():
+            return request
+        texts = "".join(hit.chunk.text[:_SCRIPT_CHARACTERS] for hit in request.passages)
+        return msgspec.structs.replace(request, question=self._respell(question, texts))
 
     def read(self, terms: Sequence[Term], request: GenerationRequest) -> Reading:
         """Look for the terms in the request's passages."""
@@ -140,6 +157,10 @@ class ExtractiveGenerator:
             max_quotes=settings.max_quotes,
             max_characters=settings.max_quote_characters,
         )
+
+
+def _as_it_is(question: str, texts: str) -> str:
+    return question
 
 
 def _write(chosen: Sequence[Scored], frame: Frame) -> list[str]:

@@ -30,6 +30,31 @@ def simplified() -> dict[int, str]:
     return {ord(old): _followed(table, new) for old, new in table.items()}
 
 
+def respelled(question: str, text: str) -> str:
+    """Return ``question`` in the characters that ``text`` is mostly written in.
+
+    Looks at every character once, so callers bound both.
+    """
+    table = simplified()
+    marks = _marks()
+    traditional = sum(ord(character) in table for character in text)
+    if traditional == 0 or traditional < sum(character in marks for character in text):
+        return question.translate(table)
+    written: str = _traditional().convert(question)
+    return written
+
+
+@cache
+def _marks() -> frozenset[str]:
+    """Characters that stand for Traditional ones: what tells a Simplified text."""
+    return frozenset(simplified().values())
+
+
+@cache
+def _traditional() -> opencc.OpenCC:
+    return opencc.OpenCC("s2t")
+
+
 def _common() -> Iterator[tuple[str, str]]:
     convert = opencc.OpenCC("t2s").convert
     for first, end in _RANGES:

@@ -7,6 +7,7 @@ import pytest
 from forebay.generation import ExtractiveGenerator, ExtractiveSettings
 from forebay.kernel.documents import Hit
 from forebay.kernel.stages import GenerationRequest, Sampling
+from forebay.retrieval.variants import respelled
 from forebay.testing.embedding import WordCounter
 from forebay.testing.generation import generation_request, passage
 from forebay.testing.generator_suite import collect
@@ -50,6 +51,23 @@ def test_the_sentence_that_answers_is_quoted_and_cited() -> None:
     assert text.startswith("According to the documents:")
     assert "Hand in claims within 20 days of returning from the journey. [2]" in text
     assert "canteen" not in text
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "quoted"),
+    [
+        ("備用泵的轉速是多少？", "{}备用泵的转速为每分钟1450转。", "备用泵的转速为每分钟1450转。"),
+        ("备用泵的转速是多少？", "{}備用泵的轉速為每分鐘1450轉。", "備用泵的轉速為每分鐘1450轉。"),
+    ],
+)
+def test_a_question_in_the_other_script_is_answered_by_the_same_sentence(
+    question: str, text: str, quoted: str
+) -> None:
+    generator = ExtractiveGenerator(WordCounter(), respell=respelled)
+    before = "會議室需要提前一天預訂。" if "轉" in text else "会议室需要提前一天预订。"
+    draft = generator.draft(asked(question, text.format(before), language="zh"))
+    assert not draft.refused
+    assert "".join(draft.pieces).endswith(f"> {quoted} [1]")
 
 
 def test_the_frame_is_in_the_question_s_language_and_the_quote_in_its_own() -> None:
