@@ -112,6 +112,9 @@ passage_tokens = 80
 prompt_tokens = 200
 [generation]
 backend = "openai"
+# What the engines do is measured, so nothing else may answer for them.
+[generation.ladder]
+enabled = false
 [generation.engine]
 max_connections = 20000
 max_waiting = 100000

@@ -90,7 +90,7 @@ async def test_retries_are_a_tenth_of_the_requests_and_a_few_at_once(tmp_path: P
     async with AsyncExitStack() as stack:
         engines = [await stack.enter_async_context(EngineServer()) for _ in range(2)]
         config = engine_config(*(one.base_url for one in engines)) + more
-        config += "[generation.engine]\nwarm_timeout_s = 0\n"
+        config += "[generation.engine]\nwarm_timeout_s = 0\n[generation.ladder]\nenabled = false\n"
         async with gateway(tmp_path, config) as made:
             for one in engines:
                 one.status = 500
@@ -126,6 +126,7 @@ async def test_nothing_is_tried_again_when_no_time_is_left(tmp_path: Path) -> No
     async with EngineServer() as first, EngineServer() as second:
         config = engine_config(first.base_url, second.base_url)
         config += "[generation.engine]\nwarm_timeout_s = 0\nfirst_token_timeout_s = 0.2\n"
+        config += "[generation.ladder]\nenabled = false\n"
         async with gateway(tmp_path, config) as made:
             for one in (first, second):
                 one.gate.clear()

@@ -182,6 +182,7 @@ def pools_of(settings: Settings) -> list[tuple[PoolRule, tuple[str, ...], GateSe
             if not settings.admission.enabled:
                 how = msgspec.structs.replace(how, long_requests=0)
             rule = _rule(pool.name, pool.max_input_tokens, pool.max_output_tokens, extra)
+            rule = msgspec.structs.replace(rule, spare=pool.name == small_pool(settings))
             most = generation.engine.max_connections
             found += [
                 (lane, pool.base_urls, _connected(gate, most)) for lane, gate in lanes(rule, how)
@@ -210,6 +211,21 @@ def pools_of(settings: Settings) -> list[tuple[PoolRule, tuple[str, ...], GateSe
                     param="admission.pools",
                 )
     return found
+
+
+def small_pool(settings: Settings) -> str:
+    """The pool that is kept for when the others do not answer; empty: there is none."""
+    ladder = settings.generation.ladder
+    if not ladder.enabled or settings.generation.backend != "openai" or not ladder.small_pool:
+        return ""
+    names = {pool.name for pool in settings.generation.pools}
+    if ladder.small_pool not in names or len(names) < 2:
+        raise ConfigError(
+            f"generation.ladder.small_pool is {ladder.small_pool}; it must be the name of one of "
+            "several [[generation.pools]], which is then kept for when the others fail.",
+            param="generation.ladder.small_pool",
+        )
+    return ladder.small_pool
 
 
 def _connected(gate: GateSettings, most: int) -> GateSettings:
@@ -257,9 +273,10 @@ def _rule(
 def _check_classes(settings: Settings, rules: Iterable[PoolRule]) -> None:
     """Every class of every tenant needs a pool, and nothing spills where it is not let in."""
     by_name = {rule.name: rule for rule in rules}
+    usual = [rule for rule in by_name.values() if not rule.spare]
     for tenant in _tenants(settings):
         for priority in PRIORITIES:
-            if not any(rule.admits(tenant, priority) for rule in by_name.values()):
+            if not any(rule.admits(tenant, priority) for rule in usual):
                 raise ConfigError(
                     f"no pool takes requests of priority {priority} of the tenant {tenant}; name "
                     "it in admission.pools.NAME.priorities, or leave that out for one pool.",

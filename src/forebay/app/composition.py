@@ -14,13 +14,13 @@ import msgspec
 import uvloop
 
 from forebay import __version__
-from forebay.app.admitting import open_admission
+from forebay.app.admitting import open_admission, small_pool
 from forebay.app.bearer_keys import generation_keys
 from forebay.app.caching import Charging, TierOpener, Tiers, open_tiers
 from forebay.app.eventing import Events, open_events
 from forebay.app.fragile import open_fragility
 from forebay.app.guarding import Guarded, open_guarded
-from forebay.app.ladders import open_ladder
+from forebay.app.ladders import open_ladder, over_engines
 from forebay.app.latency import wake_promptly
 from forebay.app.overriding import Overriding
 from forebay.app.prefilling import Around, open_prewarming
@@ -294,13 +294,15 @@ def _within_pools(settings: Settings) -> ContextSettings:
     context = settings.context
     if settings.generation.backend != "openai":
         return context
-    longest = max((pool.max_input_tokens for pool in settings.generation.pools), default=0)
+    usual = (one for one in settings.generation.pools if one.name != small_pool(settings))
+    longest = max((pool.max_input_tokens for pool in usual), default=0)
     share = min(context.input_share, longest / context.window_tokens)
     return msgspec.structs.replace(context, input_share=share) if share else context
 
 
 def _answering(settings: Settings, parts: AnswerParts, counter: TokenCounter) -> Answering:
     """Texts beyond the window are answered in parts by engines that write."""
+    parts = over_engines(parts, settings, counter)
     pipeline = AnswerPipeline(parts)
     splitting, context = settings.generation.splitting, _within_pools(settings)
     if not splitting.enabled or settings.generation.backend == "extractive":

@@ -1,4 +1,4 @@
-"""The ladder of retrieval as a list: rungs, best first, and the parts they need."""
+"""The ladders: rungs of retrieval as a list, best first, with the parts they need; engines."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
+
 from forebay.app.runtime import Reading
-from forebay.kernel.stages import Embedder, Retriever
+from forebay.app.settings import Settings
+from forebay.generation.extractive import ExtractiveGenerator
+from forebay.kernel.stages import Embedder, Retriever, TokenCounter
+from forebay.pipeline.answer import AnswerParts
 from forebay.policy.breaker import Breaker, BreakerSettings
+from forebay.policy.engine_ladder import EngineLadder
 from forebay.policy.ladder import LadderRetriever, Part, Rung
 from forebay.retrieval import (
     HybridRetriever,
@@ -20,6 +26,18 @@ from forebay.retrieval.keyword import KEYWORD
 from forebay.retrieval.retriever import HYBRID, MEANING
 from forebay.retrieval.searching import VECTORS_PART, WORDS_PART
 from forebay.retrieval.words import WORDS
+
+
+def over_engines(parts: AnswerParts, settings: Settings, counter: TokenCounter) -> AnswerParts:
+    """Engines that do not begin are left for the small pool, and that for quoting."""
+    generation = settings.generation
+    if not generation.ladder.enabled or generation.backend == "extractive":
+        return parts
+    quoting = ExtractiveGenerator(counter, generation.extractive)
+    ladder = EngineLadder(parts.generator, quoting, parts.admission, generation.ladder)
+    return msgspec.structs.replace(
+        parts, generator=ladder, engines=parts.generator, spares=generation.ladder.spares()
+    )
 
 
 @asynccontextmanager

@@ -179,6 +179,9 @@ window_tokens = 16384
 max_passages = 3
 [generation]
 backend = "openai"
+# What the engines do is measured, so nothing else may answer for them.
+[generation.ladder]
+enabled = false
 [generation.engine]
 max_connections = 20000
 max_waiting = 100000

@@ -35,6 +35,7 @@ from forebay.pipeline.knowledge import KB_NAME
 from forebay.pipeline.meaning import MeaningSettings
 from forebay.pipeline.writer import WriterSettings
 from forebay.policy.admission import AdmissionSettings
+from forebay.policy.engine_ladder import EngineLadderSettings
 from forebay.policy.fragility import FragilitySettings
 from forebay.policy.ladder import LadderSettings
 from forebay.policy.splitting import SplittingSettings
@@ -114,9 +115,12 @@ class IngestSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AnsweringSettings(GenerationSettings, frozen=True, forbid_unknown_fields=True):
-    """Who writes answers, and how a text is answered that no engine can read at once."""
+    """Who writes answers, what answers when they do not, and how a text is answered that no engine
+    can read at once.
+    """
 
     splitting: SplittingSettings = SplittingSettings()
+    ladder: EngineLadderSettings = EngineLadderSettings()
 
 
 class SearchingSettings(RetrievalSettings, frozen=True, forbid_unknown_fields=True):

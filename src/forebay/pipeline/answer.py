@@ -104,7 +104,9 @@ class AnswerParts(msgspec.Struct, frozen=True):
     """The stages of an answer, already wrapped in their policies.
 
     ``count`` estimates; ``tokens`` corrects that for prompts and for answers that were cut.
-    ``serving`` says which version a query may be answered from. ``widening`` None: prompts hold
+    ``serving`` says which version a query may be answered from. ``spares``: refusals of a pool
+    after which ``generator`` has another way to answer; ``engines`` are without such ways, for
+    prompts whose answer nothing else can give. ``widening`` None: prompts hold
     hits as they were found.
     """
 
@@ -119,6 +121,8 @@ class AnswerParts(msgspec.Struct, frozen=True):
     near: Near | None = None
     fragility: Fragility | None = None
     widening: Widening | None = None
+    spares: frozenset[str] = frozenset()
+    engines: Generator | None = None
 
 
 class AnswerPipeline:
@@ -140,7 +144,8 @@ class AnswerPipeline:
             with ctx.stage("prompt") as record:
                 prompt = await self._counted(ctx, prompt, record)
             await permit.built(prompt.prompt_tokens)
-            async with closing(self._generated(ctx, prompt, permit)) as events:
+            engines = self._parts.engines or self._parts.generator
+            async with closing(self._generated(ctx, prompt, permit, engines)) as events:
                 async for event in events:
                     yield event
 
@@ -178,7 +183,8 @@ class AnswerPipeline:
                 record.attributes["language"] = prompt.language
             await permit.built(prompt.prompt_tokens)
             writer, text = self._parts.cite(prompt), ""
-            async with closing(self._generated(ctx, prompt, permit)) as events:
+            generated = self._generated(ctx, prompt, permit, self._parts.generator)
+            async with closing(generated) as events:
                 async for event in events:
                     if isinstance(event, Finished):
                         finished = event
@@ -229,6 +235,7 @@ class AnswerPipeline:
         ask = ask_for(
             ctx, tokens, cap, passages=request.top_k, session=_session(ctx, request.messages)
         )
+        ask = msgspec.structs.replace(ask, spares=self._parts.spares)
         async with self._placed(ctx, ask) as permit:
             yield permit
 
@@ -241,7 +248,7 @@ class AnswerPipeline:
             yield permit
 
     async def _generated(
-        self, ctx: RequestContext, prompt: GenerationRequest, permit: Permit
+        self, ctx: RequestContext, prompt: GenerationRequest, permit: Permit, generator: Generator
     ) -> AsyncGenerator[TextDelta | Finished, None]:
         """What the generator writes; the permit learns what was used, also of a cut answer."""
         finished: Finished | None = None
@@ -249,7 +256,7 @@ class AnswerPipeline:
         permit.began(prompt.prompt_tokens)
         with ctx.stage("generation") as record:
             try:
-                async with closing(self._parts.generator.generate(ctx, prompt)) as events:
+                async with closing(generator.generate(ctx, prompt)) as events:
                     async for event in events:
                         if isinstance(event, Finished):
                             finished = event

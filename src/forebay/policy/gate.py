@@ -243,10 +243,14 @@ class PoolGate:
         self.min_priority = "normal" if severe else "low"
         if severe:
             for place in [one for one in self.queue if one.priority == "low"]:
-                self.queue.remove(place)
-                self._refuse(place.item, "low_priority")
+                self.send_away(place, "low_priority")
         self._dispatch(now)
         return change
+
+    def send_away(self, place: Waiting[Ticket], reason: str) -> None:
+        """Refuse one that waits."""
+        self.queue.remove(place)
+        self._refuse(place.item, reason)
 
     def tick(self, now: float) -> None:
         """Look again without an occasion: a rest has ended, a replica hangs, limits changed."""

@@ -31,6 +31,7 @@ class Ticket:
         "sampled_tokens",
         "sent_at",
         "session",
+        "spared",
         "state",
         "tenant",
         "weight",
@@ -55,6 +56,7 @@ class Ticket:
         self.output_tokens = 0
         self.expected_tokens: int | None = None  # to be written; None: nobody knows
         self.place: Waiting[Ticket] | None = None
+        self.spared = False  # it has another way to be answered when all engines are out
         self.preparing = False  # it has work to do before the engine is asked: ``asked`` tells
         self.state = "new"  # waiting | sent | lost | done | refused
         self.attempts = 0

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from forebay.kernel.clock import Clock
 from forebay.kernel.context import HedgeOutcome, Hedging, RateState
-from forebay.kernel.errors import DeadlineExceeded, EngineRefused, ForebayError
+from forebay.kernel.errors import DeadlineExceeded, EngineRefused, ForebayError, Overloaded
 from forebay.policy.admission.claims import Claimant
 from forebay.policy.admission.desk import Ask, Desk, Entry, charged
 from forebay.policy.admission.settings import AdmissionSettings
@@ -21,6 +21,7 @@ from forebay.policy.quota import Claim, Refusal, Reservation
 from forebay.policy.tail import TailChange
 from forebay.policy.waiting import Waiters
 
+_OUT = "overloaded_engines_out"
 FADES = 0.98
 """What the answers before weigh beside the next one, in how many tokens come together."""
 
@@ -43,6 +44,8 @@ class Permit:
         self.replica = -1
         self.waited_s = 0.0
         self.whole = False
+        self.refusal = ""
+        self._lost = self._asked = False
         self._signs = 0
 
     @property
@@ -77,9 +80,31 @@ class Permit:
     def began(self, prompt_tokens: int) -> None:
         """The prompt went to the engine: it is charged from now on, whatever happens."""
         self.entry.prompt_tokens = prompt_tokens
+        self.asked()
+
+    def asked(self) -> None:
+        """The prompt went to the engine; who pays for it is another's matter."""
         gate = self.entry.gate
-        assert gate is not None
-        gate.asked(self.entry.ticket, self._admission.desk.clock.now())
+        if gate is not None:
+            self._asked = True
+            gate.asked(self.entry.ticket, self._admission.desk.clock.now())
+
+    def lose(self, late_since: float | None = None) -> None:
+        """Its engines did not begin: the place is given back; what is reserved stays so.
+
+        ``late_since``: they had from then on for a first token; None: they failed.
+        """
+        self._lost = True
+        self._admission.lose(self, late_since)
+
+    def outcome(self, error: Exception | None) -> bool | None:
+        """What this says of the engines: they worked, they failed, or nothing."""
+        if self._lost:
+            return None
+        if self.whole:
+            return True
+        failed = error is not None and self._asked and engines_fault(error)
+        return False if failed else None
 
     def token(self) -> None:
         """The engine gave a sign of life: at least one more token."""
@@ -211,22 +236,34 @@ class Admission:
     async def admit(self, ask: Ask) -> AsyncIterator[Permit]:
         """Hold a reservation and a place on a replica for the length of the block.
 
-        Raises what ``Desk.reserve`` raises, and ``Overloaded`` when a pool cannot (503).
+        Raises what ``Desk.reserve`` raises, and ``Overloaded`` when a pool cannot (503); for a
+        reason that ``ask`` can do without a place for, the permit has its ``refusal`` instead.
         """
         permit = Permit(self, await self._obtained(self.desk.plan(ask)))
         permit.entry.ticket.preparing = True
-        failed = False
+        failure: Exception | None = None
         try:
             await self._placed(permit, self.desk.enter(permit.entry))
             yield permit
         except Exception as error:
             # A cancellation is no Exception: who leaves says nothing about the engine.
-            failed = permit.entry.prompt_tokens > 0 and _engines_fault(error)
+            failure = error
             raise
         finally:
-            self.desk.leave(permit.entry, True if permit.whole else False if failed else None)
+            self.desk.leave(permit.entry, permit.outcome(failure))
             if permit.entry.gate is not None:
                 self._waiters.carry_out(permit.entry.gate)
+
+    def lose(self, permit: Permit, late_since: float | None) -> None:
+        """See ``Permit.lose``."""
+        gate, entry, now = permit.entry.gate, permit.entry, self.desk.clock.now()
+        if gate is None:
+            return
+        entry.gate = None
+        # A client in a hurry is no fault of the engine's.
+        failed = late_since is None or gate.health[entry.ticket.replica].silent(late_since, now)
+        gate.finish(entry.ticket, now, ok=False if failed else None)
+        self._waiters.carry_out(gate)
 
     async def built(self, permit: Permit, prompt_tokens: int) -> None:
         """See ``Permit.built``."""
@@ -252,6 +289,7 @@ class Admission:
         for name, gate in self.desk.gates.items():
             gate.tick(now)
             _leave_hung(gate, now)
+            _go_down(gate, now)
             change = gate.judge(now)
             self._waiters.carry_out(gate)
             if change is not None and self._told is not None:
@@ -276,9 +314,19 @@ class Admission:
         return self.desk.take(entry, await self._shared.obtain(claims, cost))
 
     async def _placed(self, permit: Permit, gate: PoolGate) -> None:
-        """Wait until the ticket is on a replica."""
+        """Wait until the ticket is on a replica, unless it can do without when it is refused."""
         ticket = permit.entry.ticket
-        permit.waited_s += await self._waiters.placed(gate, ticket)
+        try:
+            permit.waited_s += await self._waiters.placed(gate, ticket)
+        except Overloaded as refused:
+            spares = permit.entry.ask.spares
+            # Whatever a pool says while all of its engines are out, that is why.
+            out = bool(spares) and _all_out(gate, self.desk.clock.now())
+            if not out and refused.code not in spares:
+                raise
+            permit.refusal = _OUT if out else refused.code
+            self.desk.withdraw(permit.entry)
+            return
         permit.pool, permit.replica = permit.entry.engines, ticket.replica
 
 
@@ -303,7 +351,18 @@ def _leave_hung(gate: PoolGate, now: float) -> None:
             leave()
 
 
-def _engines_fault(error: Exception) -> bool:
+def _go_down(gate: PoolGate, now: float) -> None:
+    """Who has another way to be answered does not wait for engines that are all out."""
+    if gate.queue and _all_out(gate, now):
+        for place in [one for one in gate.queue if one.item.spared]:
+            gate.send_away(place, "engines_out")
+
+
+def _all_out(gate: PoolGate, now: float) -> bool:
+    return not any(one.state == "fit" or one.admits(now) for one in gate.health)
+
+
+def engines_fault(error: Exception) -> bool:
     """Whether it speaks against the engine: not what was wrong with the request, nor its haste.
 
     Else whoever asks for what an engine refuses takes it from everybody.

@@ -32,7 +32,9 @@ class Ask(msgspec.Struct, frozen=True):
     """What a request wants, as far as it is known before retrieval.
 
     ``input_tokens`` counts the conversation; ``passages`` are planned. ``cap`` is the output the
-    client allows, None when it said nothing. ``whole`` has reserved for it already.
+    client allows, None when it said nothing. ``whole`` has reserved for it already. ``pool``: the
+    only one it may go to; empty: any but those that are kept for such. ``spares``: codes of
+    refusals after which it goes on without a place.
     """
 
     who: Claimant
@@ -45,6 +47,8 @@ class Ask(msgspec.Struct, frozen=True):
     session: str = ""
     weight: float = 1.0
     whole: Entry | None = None
+    pool: str = ""
+    spares: frozenset[str] = frozenset()
 
 
 class Entry:
@@ -144,7 +148,7 @@ class Desk:
         if ask.whole is None:
             self._check_in_flight(ask.who)
         planned = self._planned(ask)
-        rule = self._rules.choose(tenant, planned, ask.cap, ask.priority)[0]
+        rule = self._rules.choose(tenant, planned, ask.cap, ask.priority, ask.pool)[0]
         weights = self._settings.weights(tenant, ask.route)
         claims = self._book.claims(ask.who, self._wall_clock.now()) if ask.whole is None else ()
         cap = min(
@@ -162,6 +166,7 @@ class Desk:
         )
         ticket.input_tokens, ticket.output_tokens, ticket.weight = planned, output, ask.weight
         ticket.expected_tokens = self.estimates.expected(_kind(ask), cap)
+        ticket.spared = bool(ask.spares)
         entry = Entry(ask, ticket, weights, cap)
         entry.claims = claims
         return entry
@@ -201,8 +206,9 @@ class Desk:
     def enter(self, entry: Entry) -> PoolGate:
         """Arrive at the gate of a pool; the ticket is sent, waits or is refused then."""
         ticket, now = entry.ticket, self.clock.now()
+        ask = entry.ask
         choices = self._rules.choose(
-            entry.ask.who.tenant, ticket.input_tokens, ticket.output_tokens, entry.ask.priority
+            ask.who.tenant, ticket.input_tokens, ticket.output_tokens, ask.priority, ask.pool
         )
         rule = choices[0]
         if len(choices) > 1 and not self.gates[rule.name].has_room(ticket, now):
@@ -225,11 +231,18 @@ class Desk:
         if entry.reservation is not None:
             cost = entry.weights.cost(prompt_tokens, ticket.output_tokens)
             entry.reservation.correct(cost, self.clock.now())
-        if prompt_tokens <= self._rules.by_name[entry.pool].max_input_tokens:
+        if entry.gate is None or (
+            prompt_tokens <= self._rules.by_name[entry.pool].max_input_tokens
+        ):
             return None
-        assert entry.gate is not None
         entry.gate.finish(ticket, self.clock.now(), ok=None)
         return self.enter(entry)
+
+    def withdraw(self, entry: Entry) -> None:
+        """It goes on without the place it was refused; what is reserved stays so."""
+        gate, entry.gate = entry.gate, None
+        if gate is not None:
+            gate.finish(entry.ticket, self.clock.now(), ok=None)
 
     def leave(self, entry: Entry, ok: bool | None) -> None:
         """It is over: whole (True), failed (False), left by its client or refused (None).
@@ -243,7 +256,7 @@ class Desk:
             self._count_out(tenant)
         used = entry.parts_used
         if entry.prompt_tokens:
-            self._ended += 1
+            self._ended += entry.gate is not None
             used += entry.weights.cost(entry.prompt_tokens, entry.completion_tokens)
             if ok:
                 self.estimates.settled(_kind(ask), entry.completion_tokens)

@@ -18,7 +18,10 @@ from forebay.kernel.errors import ContextTooLong
 
 
 class PoolRule(msgspec.Struct, frozen=True):
-    """What one pool takes; ``engines`` is the engine pool behind it, its own name if empty."""
+    """What one pool takes; ``engines`` is the engine pool behind it, its own name if empty.
+
+    ``spare``: it is kept for requests that name it.
+    """
 
     name: str
     max_input_tokens: int
@@ -28,6 +31,7 @@ class PoolRule(msgspec.Struct, frozen=True):
     max_total_tokens: int | None = None
     engines: str = ""
     priorities: frozenset[Priority] = frozenset()
+    spare: bool = False
 
     def admits(self, tenant: str, priority: Priority | None) -> bool:
         """Whether it is open to them; None: to any of the tenant's."""
@@ -56,7 +60,9 @@ class PoolRules:
 
     def longest(self, tenant: str, priority: Priority | None = None) -> int:
         """The longest prompt that any pool takes of a tenant and class; 0 without pools."""
-        open_to = (rule for rule in self._ordered if rule.admits(tenant, priority))
+        open_to = (
+            rule for rule in self._ordered if not rule.spare and rule.admits(tenant, priority)
+        )
         return max((rule.max_input_tokens for rule in open_to), default=0)
 
     def choose(
@@ -65,14 +71,20 @@ class PoolRules:
         input_tokens: int,
         output_tokens: int | None,
         priority: Priority | None = None,
+        pool: str = "",
     ) -> tuple[PoolRule, ...]:
-        """The pool for a request, then those it may spill to.
+        """The pool for a request, then those it may spill to; ``pool``: the only one, by name.
 
         ``output_tokens`` is what the client allows or is expected to get, None when unknown: long
         answers go where they fit, if anywhere they do; else the largest cuts them.
         ``ContextTooLong`` when no pool takes the input.
         """
-        fitting = [rule for rule in self._ordered if rule.takes(tenant, input_tokens, priority)]
+        fitting = [
+            rule
+            for rule in self._ordered
+            if rule.takes(tenant, input_tokens, priority)
+            and (pool == (rule.engines or rule.name) if pool else not rule.spare)
+        ]
         if not fitting:
             most = self.longest(tenant, priority)
             raise ContextTooLong(
@@ -87,7 +99,8 @@ class PoolRules:
             max(among, key=lambda rule: _size(rule)[2:]),
         )
         spills = [self.by_name[name] for name in first.spill_to if name in self.by_name]
-        return (first, *(rule for rule in spills if rule.takes(tenant, input_tokens, priority)))
+        helps = (one for one in spills if not one.spare)
+        return (first, *(one for one in helps if one.takes(tenant, input_tokens, priority)))
 
 
 def _size(rule: PoolRule) -> tuple[bool, bool, int, float, int]:

@@ -97,6 +97,12 @@ class ReplicaHealth:
         usual = max(LEAST_STALL_S, STALL_FACTOR * first_token_s)
         self.stalled_s = min(self._settings.stalled_s, usual)
 
+    def silent(self, since: float, now: float) -> bool:
+        """Whether a wait for a first token since then speaks against it: a long one, and nothing
+        has come from it meanwhile.
+        """
+        return now - since >= LEAST_STALL_S and self._alive_at < since
+
     def began(self, request: object, now: float, *, asked: bool = True) -> None:
         """A request has a place there; the first after a rest is the trial.
 
