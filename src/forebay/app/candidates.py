@@ -31,7 +31,14 @@ from forebay.lab.tune.objectives import Observed
 from forebay.lab.tune.questions import Place, Question, headings, without_headings
 from forebay.lab.tune.space import Value, Values
 from forebay.pipeline.embedding import passage_text
-from forebay.pipeline.folders import FolderRequest, ParseJob, content_hash, draft_of
+from forebay.pipeline.folders import (
+    BatchParser,
+    FolderRequest,
+    ParseJob,
+    content_hash,
+    draft_of,
+)
+from forebay.pipeline.meaning import MeaningParser
 from forebay.retrieval import HybridRetriever, KbIndex, search_executor
 from forebay.store import StoreReader, StoreWriter
 
@@ -241,7 +248,8 @@ class Candidates:
 
     async def _record(self, settings: Settings) -> StoreReader:
         """The record of the documents cut as ``settings`` say; made when it is new."""
-        key = msgspec.json.encode(settings.ingest.chunks).decode()
+        ingest = settings.ingest
+        key = msgspec.json.encode((ingest.chunks, ingest.meaning)).decode()
         if key not in self._records:
             folder = self._parts.folder / f"record-{len(self._records)}"
             drafts = await self._drafts(settings)
@@ -252,16 +260,20 @@ class Candidates:
     async def _cut(self, settings: Settings) -> list[DocumentDraft]:
         ingest = settings.ingest
         pool = ParsePool(ingest.pool, ingest.limits, ingest.chunks, counter=self._parts.counter)
+        parser: BatchParser = pool
+        if ingest.chunks.kind == "meaning":
+            percentile = ingest.chunks.break_percentile
+            parser = MeaningParser(pool, self._embedder, percentile, ingest.meaning)
         drafts: list[DocumentDraft] = []
         uploads = self._parts.uploads
         try:
             for first in range(0, len(uploads), _DOCUMENTS_AT_ONCE):
                 some = uploads[first : first + _DOCUMENTS_AT_ONCE]
                 jobs = [ParseJob(upload.name, upload.data) for upload in some]
-                for upload, parsed in zip(some, await pool.parse_many(jobs), strict=True):
+                for upload, parsed in zip(some, await parser.parse_many(jobs), strict=True):
                     # What cannot be read is not searched in production either.
                     if not isinstance(parsed, ForebayError):
-                        drafts.append(_draft(parsed, upload, pool.revision))
+                        drafts.append(_draft(parsed, upload, parser.revision))
         finally:
             await pool.close()
         if not drafts:

@@ -135,6 +135,24 @@ def test_other_chunks_are_cut_anew_and_found_by_their_places(tmp_path: Path) -> 
         assert len(observed.wall_s) == len(observed.cpu_s) == 2
 
 
+def test_chunks_by_meaning_can_be_tried(tmp_path: Path) -> None:
+    embedder = HashEmbedder()
+    topics = ("The hotel costs 120 euros in room {}.", "第{}位女职工休产假一百五十八天。")
+    text = "".join(topic.format(number) for topic in topics for number in range(12))
+
+    async def work(candidates: Candidates) -> tuple[int, int, Observed]:
+        await candidates.observe({}, QUESTIONS)
+        plain = len(embedder.calls)
+        values: Values = {"ingest.chunks.kind": "meaning", "ingest.chunks.min_tokens": 0}
+        observed = await candidates.observe(values, QUESTIONS)
+        return plain, len(embedder.calls), observed
+
+    uploads = [Upload("both.txt", "both.txt", text.encode())]
+    plain, calls, observed = with_candidates(tmp_path, work, embedder, uploads=uploads)
+    assert calls > plain
+    assert observed.chunks > 1
+
+
 def test_an_index_takes_what_its_kind_takes(tmp_path: Path) -> None:
     async def work(candidates: Candidates) -> list[int]:
         return [
