@@ -54,6 +54,13 @@ class LateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     encode_at_once: Annotated[
         int, msgspec.Meta(ge=1, le=64, description="Passages of one request encoded at a time.")
     ] = 4
+    ahead: Annotated[
+        bool,
+        msgspec.Meta(
+            description="Encode passages when they are ingested and at the start, while "
+            "cache_bytes has room, in place of when they are first found."
+        ),
+    ] = False
     max_documents: Annotated[
         int, msgspec.Meta(ge=1, description="Texts in one request at most.")
     ] = 1000

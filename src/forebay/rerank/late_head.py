@@ -10,6 +10,7 @@ its codes times its scale. Only what is asked for is computed.
 from __future__ import annotations
 
 import importlib
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from forebay.kernel.errors import ConfigError, EngineError
 from forebay.kernel.tokens import TokenStates
 
 KIND = "late-interaction"
+SHIPPED = "late_e5.onnx"
 _ERRORS_ONLY = 3
 
 
@@ -77,6 +79,12 @@ class LateHead:
             middle=float(told["middle"]),
             width=float(told["width"]),
         )
+
+    @classmethod
+    def shipped(cls) -> LateHead:
+        """The one trained on the built-in embedder (``benchmarks/rerank_late``)."""
+        with resources.as_file(resources.files("forebay.rerank") / "data" / SHIPPED) as path:
+            return cls(path)
 
     def query(self, states: TokenStates, max_tokens: int) -> NDArray[np.float32]:
         """Weighted query vectors ``(tokens, dimensions)`` of the first ``max_tokens`` tokens."""
