@@ -7,13 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import docx
+import msgspec
 import openpyxl
 import pptx
 import pytest
 from pptx.util import Inches
 
+from forebay.generation import ExtractiveGenerator
 from forebay.ingest import ChunkSettings, EstimatedTokenCounter, StructureChunker, parse
 from forebay.retrieval import KbIndex
+from forebay.testing.embedding import WordCounter
+from forebay.testing.generation import generation_request, passage
 from forebay.testing.index_feed import MemoryIndexFeed
 
 PRODUCTS = ("pump", "valve", "seal", "motor", "gauge", "filter", "clamp", "sensor", "hose", "bolt")
@@ -97,9 +101,16 @@ FILES: dict[str, Made] = {
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize(
-    "question", ["What was the {} in 2019?", "2019 年 {} 的销售额是多少？", "{} 2019"]
+    ("question", "language"),
+    [
+        ("What was the {} in 2019?", "en"),
+        ("2019 年 {} 的销售额是多少？", "zh"),
+        ("{} 2019", "en"),
+    ],
 )
-def test_a_cell_is_found_by_row_and_column(tmp_path: Path, name: str, question: str) -> None:
+def test_a_cell_is_found_by_row_and_column(
+    tmp_path: Path, name: str, question: str, language: str
+) -> None:
     extracted = parse(FILES[name](), name=name)
     chunks = StructureChunker(ChunkSettings(), EstimatedTokenCounter()).chunk(extracted)
     assert len(chunks) >= 3
@@ -114,3 +125,13 @@ def test_a_cell_is_found_by_row_and_column(tmp_path: Path, name: str, question: 
     row = next(row for row in ROWS if row[0] == WANTED)
     assert " | ".join(row) in best.text
     assert " | ".join(HEADER) in f"{best.context}\n{best.text}"
+    hit = passage(best.text, number=1, score=0.9)
+    hit = msgspec.structs.replace(
+        hit, chunk=msgspec.structs.replace(hit.chunk, context=best.context)
+    )
+    request = generation_request(question.format(WANTED), language=language)
+    answer = ExtractiveGenerator(WordCounter()).draft(
+        msgspec.structs.replace(request, passages=(hit,))
+    )
+    colon = "：" if language == "zh" else ": "
+    assert f"2019{colon}{row[1]}" in "".join(answer.pieces)

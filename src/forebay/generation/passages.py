@@ -124,13 +124,22 @@ def analyse(text: str, context: str, title: str, heading_path: tuple[str, ...]) 
 
 
 def cells(row: str) -> list[str]:
-    """The cells of a table row written with pipes."""
-    return [cell.strip() for cell in row.strip().strip("|").split("|")]
+    """The cells of a table row written with pipes, framed by them or not.
+
+    A pipe at the beginning alone stands after an empty cell: over the names of the rows.
+    """
+    body = row.strip()
+    framed = len(body) > 1 and body.startswith("|") and body.endswith("|")
+    return [cell.strip() for cell in (body[1:-1] if framed else body).split("|")]
 
 
 def is_row(line: str) -> bool:
     """Whether a line is a table row: cells between pipes."""
     return " | " in line or (line.lstrip().startswith("|") and line.count("|") > 1)
+
+
+def _filled(row: str) -> int:
+    return sum(map(bool, cells(row)))
 
 
 def _unit(kind: UnitKind, text: str, lead: str) -> Unit:
@@ -144,8 +153,8 @@ class _Cutter:
     def __init__(self, context: str) -> None:
         # Of several header rows the fullest names the columns; a unit may stand below it.
         rows = [line.strip() for line in context.splitlines() if is_row(line)]
-        filled = [sum(map(bool, cells(row))) for row in rows]
-        self._context_header = rows[filled.index(max(filled))] if rows else ""
+        self._context_header = max(rows, key=_filled, default="")
+        self._naming = False
         self._header = ""
         self._lead = ""
         self._question = ""
@@ -182,11 +191,18 @@ class _Cutter:
     def _row(self, line: str) -> None:
         if _RULE_ROW.fullmatch(line):
             return
+        row = line.strip()
         if not self._header:
-            self._header = self._context_header or line.strip()
-            if self._header == line.strip():
+            self._header = self._context_header or row
+            self._naming = self._header == row
+            if self._naming:
                 return
-        self._units.append(_unit("row", line.strip(), self._header))
+        if self._naming and not cells(row)[0]:
+            # Still above the names of the rows: years, or what they are counted in.
+            self._header = max(self._header, row, key=_filled)
+            return
+        self._naming = False
+        self._units.append(_unit("row", row, self._header))
 
     def _line(self, line: str, *, alone: bool) -> None:
         heading = _ATX.match(line)

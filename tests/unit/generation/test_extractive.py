@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from forebay.generation import ExtractiveGenerator, ExtractiveSettings
@@ -243,3 +244,26 @@ def test_a_chinese_question_on_english_passages_goes_by_meaning() -> None:
         if not refused:
             assert "[1]" in text
             assert text.startswith("根据文档：")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "Sales | 2019 | 2018\nPumps | 1,452 | 1,146\nSeals | 44 | 56",
+        "| 2019 | 2018\nPumps | 1,452 | 1,146\nSeals | 44 | 56",
+        "|  | Fiscal |\n| 2019 | 2018\n|  | (in EUR) |\nPumps | 1,452 | 1,146\nSeals | 44 | 56",
+        "| Sales | 2019 | 2018 |\n|---|---|---|\n| Pumps | 1,452 | 1,146 |\n| Seals | 44 | 56 |",
+    ],
+)
+def test_a_cell_is_named_by_its_own_column(table: str) -> None:
+    text, refused = answer(asked("What were the sales of pumps in 2018?", table, score=0.9))
+    assert not refused
+    assert "2018: 1,146" in text and "2019: 1,452" in text
+
+
+def test_of_several_repeated_header_rows_the_fullest_names_the_columns() -> None:
+    hit = passage("Pumps | 1,452 | 1,146\nSeals | 44 | 56", number=1, score=0.9)
+    above = "|  | Fiscal |\n| 2019 | 2018\n|  | (in millions) |"
+    hit = msgspec.structs.replace(hit, chunk=msgspec.structs.replace(hit.chunk, context=above))
+    text, _ = answer(asked("What were the sales of pumps in 2018?", hit))
+    assert "Pumps; 2019: 1,452; 2018: 1,146" in text
