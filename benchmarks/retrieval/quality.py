@@ -187,7 +187,9 @@ async def measure(
         index = KbIndex.open(
             Path(folder), "kb", record, writable=True, fingerprint=lambda: SPEC.fingerprint
         )
-        retriever = HybridRetriever(lambda kb: index, embedder, RetrievalSettings(), pool)
+        # Both legs always: what leaving early costs is early_exit.py's matter.
+        settings = RetrievalSettings(early_exit_confidence=2.0)
+        retriever = HybridRetriever(lambda kb: index, embedder, settings, pool)
         rows = []
         for query in chosen.queries:
             ranked = await three_ways(index, retriever, embedder, query["text"])

@@ -141,6 +141,7 @@ def main() -> None:
         values = {
             name: float(value * (1 + 0.2 * chance.standard_normal() * (chance.random() < 0.5)))
             for name, value in msgspec.structs.asdict(best).items()
+            if name != "kinds"
         }
         values["ceiling"] = min(1.0, values["ceiling"])
         tried = FusionSettings(**values)

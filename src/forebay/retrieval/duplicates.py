@@ -42,7 +42,7 @@ class Distinct:
     def adds(self, row: ChunkRow) -> bool:
         """Whether ``row`` says something that no row taken before says; it is taken then."""
         taken = _Kept(row)
-        words = _looked_at(row.text)
+        words = _looked_at(row.text) if self._kept else []
         alike = [kept for kept in self._kept if _may_hold(kept.row, row, words)]
         if alike and taken.said and any(taken.said <= kept.said for kept in alike):
             return False
