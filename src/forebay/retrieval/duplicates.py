@@ -26,7 +26,7 @@ _FOLDED = str.maketrans(
 _ENDS = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002!?;])|\n\s*\n")
 _HAN_GAPS = re.compile(r"(?<=[\u3000-\u9fff])\s+|\s+(?=[\u3000-\u9fff])")
 _STOPS = " .\u3002!;:,"
-_BULLET = re.compile(r"\s*[-*\u2022\u00b7]\s+")
+_BULLET = re.compile(r"\s*[-*\u2022\u00b7]\s+(?=\S)")
 _IDLE = frozenset({"the", "The", "an", "please", "Please"})
 _WORDS = re.compile(r"[^\W\d\uff00-\uffef]+")
 _PROBES, _WINDOW, _WORD = 4, 24, 10

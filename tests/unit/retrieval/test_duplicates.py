@@ -6,7 +6,7 @@ import random
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from forebay.kernel.documents import ChunkRow
@@ -153,6 +153,7 @@ def test_what_is_refused_does_not_hide_others() -> None:
 
 
 @given(st.text(max_size=400))
+@example("-")
 def test_any_text_is_itself(text: str) -> None:
     assert same(text, text) == bool(sentences(text))
     assert sentences(text) == sentences(text + " ")
