@@ -52,6 +52,7 @@ from forebay.pipeline.answer_cache import (
 from forebay.pipeline.messages import Answering, AnswerRequest, StoredAnswer
 from forebay.pipeline.near_answers import NearAnswers, NearParts
 from forebay.pipeline.recollection import ChargeAtOnce
+from forebay.query import with_kind
 from forebay.retrieval.bounds import LoggedBounds
 
 V = TypeVar("V")
@@ -105,13 +106,16 @@ class Scheme:
         # Another release may score hits, write prompts and quote by other means.
         searched_by = f"{settings_digest(settings.retrieval)} {__version__}"
         self._setup = Setup(identity, fingerprint, searched_by, "")
-        made_by = (settings.generation, settings.context)
+        made_by = (settings.generation, settings.context, settings.query)
+        self._with_kind = with_kind if settings.query.enabled else None
         self._prompt = PromptSetup(template, settings_digest(*made_by), __version__)
         # Then a class has engines, and so a model, of its own (F0.8).
         self._by_class = any(pool.priorities for pool in settings.admission.pools.values())
 
     def retrieval(self, principal: Principal, request: SearchRequest) -> bytes:
-        """The key of a search."""
+        """The key of a search, as the retriever is told it."""
+        if self._with_kind is not None:
+            request = self._with_kind(request)
         return digest(retrieval_key(principal, request, self._setup))
 
     def answer(self, principal: Principal, request: AnswerRequest, rule: AnswerRule) -> bytes:

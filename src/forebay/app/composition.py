@@ -25,6 +25,7 @@ from forebay.app.latency import wake_promptly
 from forebay.app.overriding import Overriding
 from forebay.app.prefilling import Around, open_prewarming
 from forebay.app.prewarming import Prewarmer
+from forebay.app.questioning import with_questions
 from forebay.app.remote import RemoteWriting
 from forebay.app.rewarming import open_rewarming
 from forebay.app.runtime import Process, Reading, open_process, store_folder
@@ -56,6 +57,7 @@ from forebay.pipeline.fragility import Fragility
 from forebay.pipeline.knowledge import KnowledgeService
 from forebay.pipeline.listening import Listening
 from forebay.pipeline.messages import Answering, Citation
+from forebay.pipeline.senses import AnswersBySense
 from forebay.pipeline.splitting import Splitting, SplittingAnswers
 from forebay.policy.admission import Admission
 from forebay.policy.bulkhead import BoundedRetriever
@@ -63,6 +65,7 @@ from forebay.policy.connections import ConnectionSettings, ConnectionSizer
 from forebay.policy.ladder import LadderRetriever
 from forebay.policy.pace import Pace
 from forebay.policy.quota import SharedQuotas
+from forebay.query import KindedRetriever
 from forebay.rerank import SimilarityReranker, SimilaritySettings
 from forebay.retrieval.variants import respelled
 from forebay.telemetry.metrics import Metrics
@@ -159,8 +162,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
 
     ``share``: charge the quotas that the service's processes have in common.
     """
-    reading = process.reading
-    settings = reading.settings
+    reading, settings = process.reading, process.reading.settings
     counter = EstimatedTokenCounter()
     async with AsyncExitStack() as stack:
         keyed = await asyncio.to_thread(generation_keys, settings.generation, environment())
@@ -190,6 +192,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             fragility=fragility,
             widening=open_widening(reading, _within_pools(settings)),
         )
+        parts = await asyncio.to_thread(with_questions, reading, opener.tiers, parts)
         warmer = await _warmed(stack, process, parts, share=share)
         answering = opener.answering(
             _answering(settings, parts, counter),
@@ -268,7 +271,8 @@ async def _retrieving(
     """Retrieval below the caches, innermost first: the ladder of rungs, and a bound on it."""
     embedder = opener.embedder(reading.embedder)
     ladder = await stack.enter_async_context(open_ladder(reading, embedder))
-    return ladder, _bounded(ladder, reading.settings, admission)
+    kinded = KindedRetriever(ladder) if reading.settings.query.enabled else ladder
+    return ladder, _bounded(kinded, reading.settings, admission)
 
 
 def _charging(admission: Admission, counter: TokenCounter) -> Charging:
@@ -301,9 +305,19 @@ def _within_pools(settings: Settings) -> ContextSettings:
 
 
 def _answering(settings: Settings, parts: AnswerParts, counter: TokenCounter) -> Answering:
-    """Texts beyond the window are answered in parts by engines that write."""
+    """Texts beyond the window are answered in parts, questions of several senses by sense."""
     parts = over_engines(parts, settings, counter)
     pipeline = AnswerPipeline(parts)
+    answering = _in_parts(settings, parts, pipeline, counter)
+    if parts.questions is None or settings.query.ambiguity != "each":
+        return answering
+    return AnswersBySense(answering, pipeline, parts)
+
+
+def _in_parts(
+    settings: Settings, parts: AnswerParts, pipeline: AnswerPipeline, counter: TokenCounter
+) -> Answering:
+    """Only engines that write can merge."""
     splitting, context = settings.generation.splitting, _within_pools(settings)
     if not splitting.enabled or settings.generation.backend == "extractive":
         return pipeline

@@ -39,6 +39,7 @@ from forebay.policy.engine_ladder import EngineLadderSettings
 from forebay.policy.fragility import FragilitySettings
 from forebay.policy.ladder import LadderSettings
 from forebay.policy.splitting import SplittingSettings
+from forebay.query.settings import QuerySettings
 from forebay.retrieval.settings import RetrievalSettings
 from forebay.store.settings import StoreSettings as RecordSettings
 from forebay.telemetry.settings import TelemetrySettings
@@ -137,6 +138,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     knowledge: dict[str, KnowledgeSettings] = {}
     ingest: IngestSettings = IngestSettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
+    query: QuerySettings = QuerySettings()
     retrieval: SearchingSettings = SearchingSettings()
     context: ContextSettings = ContextSettings()
     generation: AnsweringSettings = AnsweringSettings()
@@ -196,8 +198,26 @@ def _check(settings: Settings) -> None:
         check_group_names(
             settings.knowledge[name].groups, f"knowledge.{name}", f"knowledge.{name}.groups"
         )
+    _check_query(settings)
     _check_server(settings.server)
     _check_tenants(settings.tenants)
+
+
+def _check_query(settings: Settings) -> None:
+    query = settings.query
+    asked = [name for name in ("engine_rewriting", "hyde") if getattr(query, name)]
+    if asked and settings.generation.backend == "extractive":
+        raise ConfigError(
+            f"query.{asked[0]} needs an engine that writes; set generation.backend to openai or "
+            "llama.",
+            param=f"query.{asked[0]}",
+        )
+    if query.unrelated_percentile > query.related_percentile:
+        raise ConfigError(
+            "query.unrelated_percentile is above query.related_percentile; lower the one or raise "
+            "the other.",
+            param="query.unrelated_percentile",
+        )
 
 
 def _check_server(server: ServerSettings) -> None:

@@ -27,7 +27,7 @@ KEY_VERSION = 2
 """Raised whenever a key means something else than before."""
 
 INFLUENCES: Mapping[type, frozenset[str]] = {
-    SearchRequest: frozenset({"kb", "query", "top_k", "filter", "kind"}),
+    SearchRequest: frozenset({"kb", "query", "top_k", "filter", "kind", "hypothesis"}),
     Sampling: frozenset(
         {
             "temperature",

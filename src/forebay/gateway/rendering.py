@@ -10,6 +10,7 @@ import msgspec
 from forebay.gateway.timing import timings
 from forebay.kernel.context import Coverage, Degradation, RequestContext
 from forebay.kernel.documents import DocumentInfo, Hit, KbInfo
+from forebay.kernel.stages import Understood
 from forebay.pipeline.chunk_keys import FoundChunk
 from forebay.pipeline.messages import AnswerEnd, Citation, Usage
 from forebay.wire.chat import (
@@ -17,6 +18,7 @@ from forebay.wire.chat import (
     CoverageBody,
     DegradationBody,
     ForebayBody,
+    QueryBody,
     UsageBody,
 )
 from forebay.wire.knowledge import ChunkBody, ChunkLabels, DocumentBody, DocumentWithText, KbBody
@@ -87,6 +89,21 @@ def forebay_body(ctx: RequestContext, kb: str, end: AnswerEnd) -> ForebayBody:
         cache=dict(ctx.cache),
         timings=timings(ctx),
         coverage=coverage_body(ctx.coverage),
+        query=query_body(end.understood),
+    )
+
+
+def query_body(understood: Understood | None) -> QueryBody | msgspec.UnsetType:
+    """How a question was read, on the wire; absent where nobody read it."""
+    if understood is None:
+        return msgspec.UNSET
+    return QueryBody(
+        language=understood.language,
+        kind=understood.kind,
+        question=understood.question,
+        rewritten=understood.rewritten,
+        parts=understood.parts,
+        senses=tuple(sense.name for sense in understood.senses),
     )
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from forebay.gateway.directory import PREFIX, KbDirectory
 from forebay.gateway.exchange import Exchange, stage_headers
 from forebay.gateway.parts import GatewayParts
-from forebay.gateway.rendering import coverage_body, degradation_bodies, search_hit
+from forebay.gateway.rendering import (
+    coverage_body,
+    degradation_bodies,
+    query_body,
+    search_hit,
+)
 from forebay.kernel.context import Principal
 from forebay.kernel.stages import SearchRequest
 from forebay.wire.decoding import JsonDecoder
@@ -33,6 +38,7 @@ class SearchRoute:
             kb_version=found.kb_version,
             degradations=degradation_bodies(tuple(x.context.degradations)),
             coverage=coverage_body(x.context.coverage),
+            query=query_body(found.understood),
         )
         await x.reply_json(answer, headers=stage_headers(x.context))
 

@@ -25,13 +25,56 @@ QueryKind = Literal["fact", "relation", "comparison", "faq", "chat", "out_of_sco
 """What a question asks for (F3.1); a question out of scope is about no knowledge base."""
 
 
+QueryLanguage = Literal["zh", "zh-Hant", "en", "mixed", "other"]
+"""What a question is written in; ``en`` is what Latin letters are taken for."""
+
+
+class Sense(msgspec.Struct, frozen=True):
+    """One of several things that a question may mean: its hits, by their places (0: the best)."""
+
+    name: str
+    hits: tuple[int, ...]
+
+
+class Understood(msgspec.Struct, frozen=True):
+    """A question as it was read.
+
+    ``question`` stands alone; where that is not what the user wrote, it was ``rewritten``.
+    ``parts`` are looked up beside it, each by itself; empty: it is one question. ``reply`` is said
+    instead of an answer. ``unclear``: it is so short that its hits may show several senses, and
+    somebody wants to know. ``senses`` are those, where they are several; a ``reply`` cites the best
+    hit of each as ``[1]``, ``[2]`` …; with ``each`` every sense is to be answered by itself.
+    """
+
+    question: str
+    language: QueryLanguage
+    kind: QueryKind
+    rewritten: bool = False
+    parts: tuple[str, ...] = ()
+    reply: str = ""
+    unclear: bool = False
+    senses: tuple[Sense, ...] = ()
+    each: bool = False
+
+
+class Likeness(msgspec.Struct, frozen=True):
+    """How alike the hits of one search are.
+
+    ``percentiles[i][j]`` (0..100): the share of pairs of unrelated chunks of the knowledge base
+    that are less alike than hits ``i`` and ``j``; so it means the same under every embedder.
+    """
+
+    percentiles: tuple[tuple[float, ...], ...]
+
+
 class SearchRequest(msgspec.Struct, frozen=True):
     """A question for one knowledge base.
 
     ``filter`` keys: ``document_id``, ``source``, ``title``, ``language``, ``tags``,
     or any metadata key; all keys must hold. Group rights are not part of it:
     they come from the context's principal and apply inside every leg. ``kind`` None: nobody
-    looked, or could tell.
+    looked, or could tell. ``hypothesis`` is a passage as an answer might read, whose vector is
+    searched for beside the query's; empty: there is none.
     """
 
     kb: str
@@ -39,6 +82,7 @@ class SearchRequest(msgspec.Struct, frozen=True):
     top_k: int = 5
     filter: Mapping[str, str | tuple[str, ...]] = {}
     kind: QueryKind | None = None
+    hypothesis: str = ""
 
 
 class HitVectors(msgspec.Struct, frozen=True):
@@ -70,6 +114,7 @@ class SearchResult(msgspec.Struct, frozen=True):
     ``vectors`` are there for who orders the hits anew, where a retriever was told to add them.
     ``sure``: no rung above would have found anything else. ``uses``: the parts that had to show
     what they can.
+    ``understood``: how the question was read, where somebody did.
     """
 
     hits: tuple[Hit, ...]
@@ -80,6 +125,7 @@ class SearchResult(msgspec.Struct, frozen=True):
     coverage: Coverage | None = None
     sure: bool = False
     uses: tuple[PartUse, ...] = ()
+    understood: Understood | None = None
 
 
 class EmbedderSpec(msgspec.Struct, frozen=True):
@@ -149,6 +195,27 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
     completion_tokens: int
     model: str
     refused: bool = False
+
+
+class QueryReader(Protocol):
+    """Understands questions: synchronous, without an engine, in microseconds."""
+
+    def read(self, messages: Sequence[Message]) -> Understood:
+        """Return what the last user message asks, given what was said before it."""
+        ...
+
+    def judge(
+        self, understood: Understood, vector: Vectors | None, hits: Sequence[Hit]
+    ) -> Understood:
+        """Return the same, judged again by what its search showed.
+
+        ``vector`` is the question's, where the search made it or somebody remembered it.
+        """
+        ...
+
+    def senses(self, understood: Understood, hits: Sequence[Hit], likeness: Likeness) -> Understood:
+        """Return the same with the senses that the hits show, where these are several."""
+        ...
 
 
 class Retriever(Protocol):

@@ -28,6 +28,7 @@ from forebay.kernel.stages import (
     SearchRequest,
     SearchResult,
     TextDelta,
+    Understood,
 )
 from forebay.kernel.streams import closing
 from forebay.pipeline.fragility import Fragility, cautioned, is_fragile
@@ -40,6 +41,7 @@ from forebay.pipeline.messages import (
     StoredAnswer,
     Usage,
 )
+from forebay.pipeline.questions import MODEL, NO_RUNG, Questions, cited_request
 from forebay.policy.admission import Admission, Ask, Claimant, Permit
 from forebay.policy.quota import Limit
 
@@ -106,8 +108,8 @@ class AnswerParts(msgspec.Struct, frozen=True):
     ``count`` estimates; ``tokens`` corrects that for prompts and for answers that were cut.
     ``serving`` says which version a query may be answered from. ``spares``: refusals of a pool
     after which ``generator`` has another way to answer; ``engines`` are without such ways, for
-    prompts whose answer nothing else can give. ``widening`` None: prompts hold
-    hits as they were found.
+    prompts whose answer nothing else can give. ``widening`` None: prompts hold hits as they were
+    found. ``questions`` None: what users write is searched as it is.
     """
 
     retriever: Retriever
@@ -123,6 +125,7 @@ class AnswerParts(msgspec.Struct, frozen=True):
     widening: Widening | None = None
     spares: frozenset[str] = frozenset()
     engines: Generator | None = None
+    questions: Questions | None = None
 
 
 class AnswerPipeline:
@@ -156,7 +159,13 @@ class AnswerPipeline:
         await self._pin(ctx, request.kb)
         tokens = await beside_if_long([request.query], self._parts.count, [request.query])
         await self._parts.admission.charge(claimant(ctx), "search", tokens)
-        return await self._retrieve(ctx, request)
+        if self._parts.questions is None:
+            return await self._retrieve(ctx, request)
+        # Searched as it is: a rewritten query would be a surprise where no answer explains it.
+        read = self._parts.questions.read(ctx, (Message("user", request.query),))
+        found = await self._retrieve(ctx, msgspec.structs.replace(request, kind=read.kind))
+        told = Understood(request.query, read.language, read.kind)
+        return msgspec.structs.replace(found, understood=told)
 
     async def answer(
         self, ctx: RequestContext, request: AnswerRequest
@@ -164,9 +173,11 @@ class AnswerPipeline:
         """Yield answer text as it is certain, then one ``AnswerEnd``."""
         question = question_of(request.messages)
         await self._pin(ctx, request.kb)
-        wanted = SearchRequest(
-            kb=request.kb, query=question, top_k=request.top_k, filter=request.filter
-        )
+        wanted, read = await self._read(ctx, request, question)
+        if read is not None and read.reply:
+            for said in await self._said(ctx, read, None):
+                yield said
+            return
         async with self._admitted(ctx, request) as permit:
             near = self._parts.near
             kept = None if near is None else await near.find(ctx, request)
@@ -174,13 +185,18 @@ class AnswerPipeline:
                 for told in self._instead(ctx, question, kept, permit):
                     yield told
                 return
-            found = await self._retrieve(ctx, wanted)
-            if self._parts.fragility is not None:
-                found = await self._parts.fragility.searched(ctx, wanted, found, self._retrieve)
+            found, read = await self._found(ctx, wanted, read)
+            if read is not None and (read.reply or read.each):
+                permit.produced(self._parts.count([question]), 0, whole=False)
+                for said in await self._said(ctx, read, found):
+                    yield said
+                return
             with ctx.stage("prompt") as record:
                 built = await self._prompt(ctx, request, found)
                 prompt = await self._counted(ctx, built, record)
                 record.attributes["language"] = prompt.language
+            if read is not None and read.rewritten:
+                prompt = msgspec.structs.replace(prompt, question=read.question)
             await permit.built(prompt.prompt_tokens)
             writer, text = self._parts.cite(prompt), ""
             generated = self._generated(ctx, prompt, permit, self._parts.generator)
@@ -207,7 +223,65 @@ class AnswerPipeline:
             invalid_citations=invalid,
             degradations=tuple(ctx.degradations),
             rests=Rests(prompt.passages, found),
+            understood=read,
         )
+
+    async def _read(
+        self, ctx: RequestContext, request: AnswerRequest, question: str
+    ) -> tuple[SearchRequest, Understood | None]:
+        """What to search for, and how the question was read."""
+        wanted = SearchRequest(
+            kb=request.kb, query=question, top_k=request.top_k, filter=request.filter
+        )
+        questions = self._parts.questions
+        if questions is None:
+            return wanted, None
+        read = questions.read(ctx, request.messages)
+        read, hypothesis = await questions.written(ctx, request.messages, read)
+        wanted = msgspec.structs.replace(
+            wanted, query=read.question, kind=read.kind, hypothesis=hypothesis
+        )
+        return wanted, read
+
+    async def _found(
+        self, ctx: RequestContext, wanted: SearchRequest, read: Understood | None
+    ) -> tuple[SearchResult, Understood | None]:
+        if self._parts.questions is None or read is None:
+            found = await self._retrieve(ctx, wanted)
+        else:
+            found, read = await self._parts.questions.found(ctx, wanted, read, self._retrieve)
+        # What was found in parts has been widened already, and its hits differ as they should.
+        if self._parts.fragility is not None and not _decided(read):
+            found = await self._parts.fragility.searched(ctx, wanted, found, self._retrieve)
+        return found, read
+
+    async def _said(
+        self, ctx: RequestContext, read: Understood, found: SearchResult | None
+    ) -> tuple[AnswerDelta, AnswerEnd]:
+        """A sentence that nobody generated, instead of an answer; before a search it is charged
+        here, after one by the permit. Where each sense is to be answered, it is empty, and the end
+        says what was found.
+        """
+        used = self._parts.count([read.question])
+        if found is None:
+            await self._parts.admission.charge(claimant(ctx), "chat", used)
+            ctx.rung, ctx.kb_version = NO_RUNG, ctx.served.version if ctx.served else 0
+        writer = self._parts.cite(cited_request(read, found))
+        text = writer.feed(read.reply)
+        rest, citations, _ = writer.finish()
+        end = AnswerEnd(
+            finish_reason="stop",
+            citations=tuple(citations),
+            usage=Usage(used, 0),
+            model=MODEL,
+            rung=ctx.rung or NO_RUNG,
+            kb_version=ctx.kb_version or 0,
+            refused=not read.each,
+            degradations=tuple(ctx.degradations),
+            rests=Rests((), found) if found is not None and read.each else None,
+            understood=read,
+        )
+        return AnswerDelta(text + rest), end
 
     def _instead(
         self, ctx: RequestContext, question: str, kept: StoredAnswer, permit: Permit
@@ -333,6 +407,11 @@ async def beside_if_long(texts: Sequence[str], work: Callable[..., T], *argument
     if sum(map(len, texts)) <= INLINE_CHARACTERS:
         return work(*arguments)
     return await asyncio.to_thread(work, *arguments)
+
+
+def _decided(read: Understood | None) -> bool:
+    """Whether the way a question was read decides about its hits already."""
+    return read is not None and bool(read.parts or read.reply or read.each)
 
 
 def _tell_cut(ctx: RequestContext, prompt: GenerationRequest, allowed_tokens: int) -> None:

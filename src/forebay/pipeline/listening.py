@@ -12,7 +12,7 @@ from forebay.cache.prewarm import QUESTION_CHARACTERS, Asked, Question
 from forebay.cache.sessions import Sessions, summed_up
 from forebay.kernel.clock import Clock
 from forebay.kernel.context import RequestContext
-from forebay.kernel.stages import SearchRequest, SearchResult
+from forebay.kernel.stages import SearchRequest, SearchResult, Understood
 from forebay.kernel.streams import closing
 from forebay.pipeline.messages import AnswerDelta, AnswerEnd, Answering, AnswerRequest
 from forebay.pipeline.recollection import Recollecting, Recollection
@@ -58,7 +58,7 @@ class Listening:
             async for event in events:
                 if isinstance(event, AnswerEnd) and not ended:
                     ended = True
-                    self._tell(ctx, request, kind)
+                    self._tell(ctx, request, kind, event.understood)
                 yield event
 
     def recollect(
@@ -71,7 +71,8 @@ class Listening:
         if kept is None:
             return None
         kind = self._summed_up(ctx, request)
-        return _Heard(kept, dict(ctx.labels), lambda again: self._tell(again, request, kind))
+        read = kept.told()[1].understood
+        return _Heard(kept, dict(ctx.labels), lambda again: self._tell(again, request, kind, read))
 
     def _summed_up(self, ctx: RequestContext, request: AnswerRequest) -> str:
         if self._sessions is None:
@@ -81,10 +82,13 @@ class Listening:
         ctx.labels["entities"] = str(len(summary.entities))
         return summary.kind()
 
-    def _tell(self, ctx: RequestContext, request: AnswerRequest, kind: str) -> None:
-        if self._told is None:
+    def _tell(
+        self, ctx: RequestContext, request: AnswerRequest, kind: str, read: Understood | None
+    ) -> None:
+        if self._told is None or (read is not None and read.reply):
             return
-        text = request.messages[-1].content
+        # What was searched for is what can be fetched beforehand.
+        text = request.messages[-1].content if read is None else read.question
         if request.messages[-1].role != "user" or not _lasting(ctx, text):
             return
         search = SearchRequest(request.kb, text, request.top_k, request.filter)

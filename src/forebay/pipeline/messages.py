@@ -15,6 +15,7 @@ from forebay.kernel.stages import (
     Sampling,
     SearchRequest,
     SearchResult,
+    Understood,
 )
 
 Route = Literal["chat", "mcp"]
@@ -84,6 +85,7 @@ class AnswerEnd(msgspec.Struct, frozen=True):
 
     ``invalid_citations`` counts markers that pointed nowhere and were dropped. ``refused``
     says that no passage supports an answer. ``rests`` is for caches; None: nobody may keep it.
+    ``understood``: how the question was read, where somebody did.
     """
 
     finish_reason: FinishReason
@@ -96,6 +98,7 @@ class AnswerEnd(msgspec.Struct, frozen=True):
     invalid_citations: int = 0
     degradations: tuple[Degradation, ...] = ()
     rests: Rests | None = None
+    understood: Understood | None = None
 
 
 class StoredAnswer(msgspec.Struct, frozen=True, array_like=True):

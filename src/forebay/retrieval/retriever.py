@@ -263,6 +263,8 @@ async def _by_meaning(
             if vectors.cached is not None and ctx.cache["embedding"] == "off":
                 ctx.cache["embedding"] = "hit" if vectors.cached else "miss"
             query = decode(vectors.data, 1, vectors.dimensions)
+            if search.request.hypothesis:
+                query = await _beside(embedder, search.request.hypothesis, query)
 
             def work(lap: Lap) -> tuple[Answer, _VectorLeg]:
                 leg = _search_vectors(search, query, words)
@@ -298,6 +300,14 @@ def _failed(error: Exception) -> PartFailed:
         isinstance(error, EngineRefused) and error.status not in _SET_UP_WRONGLY
     )
     return PartFailed(VECTORS_PART, error.code, at_fault=not refused)
+
+
+async def _beside(embedder: Embedder, hypothesis: str, query: Floats32) -> Floats32:
+    """The middle between a query and a passage as an answer might read (HyDE, F3.10)."""
+    found = await embedder.embed([hypothesis], kind="passage")
+    both = query + decode(found.data, 1, found.dimensions)
+    length = float(np.linalg.norm(both))
+    return both / np.float32(length) if length > 0.0 else query
 
 
 def _lift(limit: asyncio.Timeout) -> None:

@@ -22,8 +22,8 @@ from forebay.telemetry.merging import Page, page_of, text_of
 from forebay.telemetry.report import OUTCOMES, RequestOutcome, RequestReport
 
 STAGES = (
-    "query.parse", "embedding", "search.lexical", "search.vector", "fusion", "retrieval",
-    "rerank", "prompt", "generation",
+    "query.parse", "query.rewrite", "query.hyde", "embedding", "search.lexical", "search.vector",
+    "fusion", "retrieval", "rerank", "prompt", "generation",
 )  # fmt: skip
 TOKEN_KINDS = ("prompt", "completion")
 _STAGE_BUCKETS = (

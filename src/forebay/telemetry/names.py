@@ -9,6 +9,8 @@ GenAiNames = Literal["current", "legacy", "both"]
 ROOT_SPAN = "rag.request"
 STAGE_SPANS = {
     "query.parse": "rag.query.parse",
+    "query.rewrite": "rag.query.rewrite",
+    "query.hyde": "rag.query.hyde",
     "embedding": "rag.query.embedding",
     "retrieval": "rag.query.retrieval",
     "search.lexical": "rag.search.lexical",
@@ -24,6 +26,9 @@ STAGE_SPANS = {
 STAGE_ATTRIBUTES = {
     "query_length": "rag.query.length",
     "language": "rag.query.language",
+    "kind": "rag.query.kind",
+    "rewritten": "rag.query.rewritten",
+    "sub_questions": "rag.query.sub_questions",
     "vector_store": "rag.retrieval.vector_store",
     "top_k": "rag.retrieval.top_k",
     "retriever": "rag.retrieval.type",

@@ -136,6 +136,21 @@ class TimingBody(msgspec.Struct, frozen=True):
     worked_ms: float
 
 
+class QueryBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a question was read: what was searched for, and what else beside it.
+
+    ``question`` is the user's own unless it was ``rewritten``. ``parts`` were looked up beside it;
+    ``senses`` are what the passages show it to mean, where that is several things.
+    """
+
+    language: str
+    kind: str
+    question: str
+    rewritten: bool = False
+    parts: tuple[str, ...] = ()
+    senses: tuple[str, ...] = ()
+
+
 class ForebayBody(msgspec.Struct, frozen=True):
     """What is known of an answer at its end."""
 
@@ -150,6 +165,7 @@ class ForebayBody(msgspec.Struct, frozen=True):
     cache: Mapping[str, str]
     timings: tuple[TimingBody, ...]
     coverage: CoverageBody | None = None
+    query: QueryBody | msgspec.UnsetType = msgspec.UNSET
 
 
 class UsageBody(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from forebay.wire.chat import CoverageBody, DegradationBody, Filter, TopK
+from forebay.wire.chat import CoverageBody, DegradationBody, Filter, QueryBody, TopK
 
 
 class SearchBody(msgspec.Struct, frozen=True):
@@ -41,3 +41,4 @@ class SearchAnswer(msgspec.Struct, frozen=True):
     kb_version: int
     degradations: tuple[DegradationBody, ...] = ()
     coverage: CoverageBody | None = None
+    query: QueryBody | msgspec.UnsetType = msgspec.UNSET

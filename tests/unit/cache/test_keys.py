@@ -44,6 +44,7 @@ OTHERS: Mapping[type, Mapping[str, object]] = {
         "top_k": 6,
         "filter": {"source": "b"},
         "kind": "faq",
+        "hypothesis": "Because.",
     },
     Sampling: {
         "temperature": 0.0,
@@ -274,4 +275,4 @@ def test_the_hash_is_pinned() -> None:
         None,
         {"n": 1},
     )
-    assert digest(key).hex() == "e62e2bd88740e30c03809c8b8c06766d"
+    assert digest(key).hex() == "37c485fa5c224d90533b57843efb4640"

@@ -1,0 +1,142 @@
+"""What an engine writes about a question before it is searched: off unless configured.
+
+Either costs a generation before the search begins, so each has a deadline of its own, a place in a
+pool like any request, and is done without where it comes late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from forebay.kernel.clock import Deadline
+from forebay.kernel.context import RequestContext
+from forebay.kernel.errors import DeadlineExceeded, ForebayError
+from forebay.kernel.stages import (
+    Finished,
+    GenerationRequest,
+    Message,
+    QueryLanguage,
+    Sampling,
+    Understood,
+)
+from forebay.kernel.streams import closing
+from forebay.pipeline.answer import AnswerPipeline, ask_for
+
+MOST_HISTORY_CHARACTERS = 2_000
+MOST_QUESTION_CHARACTERS = 400
+"""What the engine writes in place of a question; more than that is no question."""
+
+REWRITE_TASK = {
+    False: "Rewrite the last question so that it can be understood without the conversation. Keep "
+    "its language. Write only the question.",
+    True: "改写最后一个问题，使它脱离对话也能看懂。保持原来的语言。只写这个问题。",
+}
+PASSAGE_TASK = {
+    False: "Write a short passage from a document that answers the question. Write only the "
+    "passage.",
+    True: "写一小段文档中的文字来回答这个问题。只写这段文字。",
+}
+
+
+class QuestionEngineSettings(msgspec.Struct, frozen=True):
+    """Which of the two is asked for, how long it may take and how much it may write."""
+
+    rewriting: bool
+    hyde: bool
+    timeout_s: float
+    max_tokens: int
+
+
+class EngineQuestions:
+    """``QuestionEngine`` through the generator of answers; ``pipeline`` reads no questions."""
+
+    def __init__(
+        self,
+        pipeline: AnswerPipeline,
+        count: Callable[[Sequence[str]], int],
+        settings: QuestionEngineSettings,
+    ) -> None:
+        self._pipeline = pipeline
+        self._count = count
+        self._settings = settings
+
+    async def standalone(
+        self, ctx: RequestContext, messages: Sequence[Message], understood: Understood
+    ) -> str | None:
+        """See ``QuestionEngine``; a first question stands alone already."""
+        said = [one for one in messages if one.role in ("user", "assistant")]
+        if not self._settings.rewriting or len(said) < 2:
+            return None
+        shown = "\n".join(f"{one.role}: {one.content}" for one in said)[-MOST_HISTORY_CHARACTERS:]
+        text = await self._written(ctx, "query.rewrite", REWRITE_TASK, shown, understood)
+        lines = text.strip().splitlines() if text else []
+        alone = lines[0].strip().strip("\"'“”") if lines else ""
+        return alone if 0 < len(alone) <= MOST_QUESTION_CHARACTERS else None
+
+    async def passage(self, ctx: RequestContext, understood: Understood) -> str | None:
+        """See ``QuestionEngine``."""
+        if not self._settings.hyde:
+            return None
+        return await self._written(ctx, "query.hyde", PASSAGE_TASK, understood.question, understood)
+
+    async def _written(
+        self,
+        ctx: RequestContext,
+        stage: str,
+        task: dict[bool, str],
+        text: str,
+        understood: Understood,
+    ) -> str | None:
+        """What the engine writes to a task, in a context of its own; None: late, or failed."""
+        within_s = min(self._settings.timeout_s, ctx.deadline.remaining())
+        own = RequestContext(
+            request_id=ctx.request_id,
+            principal=ctx.principal,
+            deadline=Deadline.after(within_s, ctx.clock),
+            clock=ctx.clock,
+            traceparent=ctx.traceparent,
+        )
+        own.address = ctx.address
+        prompt = self._prompt(task, text, understood)
+        ask = ask_for(own, prompt.prompt_tokens, prompt.max_output_tokens)
+        pieces: list[str] = []
+        with ctx.stage(stage) as record:
+            try:
+                async with (
+                    asyncio.timeout(within_s),
+                    closing(self._pipeline.written(own, ask, prompt)) as events,
+                ):
+                    pieces.extend(
+                        [event.text async for event in events if not isinstance(event, Finished)]
+                    )
+            except (TimeoutError, DeadlineExceeded):
+                record.outcome = "timeout"
+                return None
+            except ForebayError:
+                record.outcome = "error"
+                return None
+        return "".join(pieces).strip() or None
+
+    def _prompt(
+        self, task: dict[bool, str], text: str, understood: Understood
+    ) -> GenerationRequest:
+        chinese = is_chinese(understood.language)
+        messages = (Message("system", task[chinese]), Message("user", text))
+        most = self._settings.max_tokens
+        return GenerationRequest(
+            question=understood.question,
+            language="zh" if chinese else "en",
+            messages=messages,
+            passages=(),
+            sampling=Sampling(temperature=0.0, max_tokens=most),
+            max_output_tokens=most,
+            prompt_tokens=self._count([one.content for one in messages]),
+        )
+
+
+def is_chinese(language: QueryLanguage) -> bool:
+    """Whether Chinese carries a question."""
+    return language in ("zh", "zh-Hant")

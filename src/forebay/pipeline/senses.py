@@ -1,0 +1,128 @@
+"""Answers to a question that means several things: one for each sense, by its own hits (F0.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+
+import msgspec
+
+from forebay.kernel.context import RequestContext
+from forebay.kernel.errors import EngineError
+from forebay.kernel.stages import Finished, SearchRequest, SearchResult, Sense
+from forebay.kernel.streams import closing
+from forebay.pipeline.answer import AnswerParts, AnswerPipeline, ask_for, beside_if_long
+from forebay.pipeline.messages import (
+    AnswerDelta,
+    AnswerEnd,
+    Answering,
+    AnswerRequest,
+    Citation,
+    Usage,
+)
+
+_MARKER = re.compile(r"\[(\d{1,3})\](?!\()")
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """The answer for one sense; its citations are numbered on from the senses before it."""
+
+    text: str
+    citations: tuple[Citation, ...]
+    usage: Usage
+    finished: Finished
+    invalid: int
+    passages: int
+
+
+class AnswersBySense:
+    """``Answering`` around ``inner``; where that found several senses to answer, it does."""
+
+    def __init__(self, inner: Answering, pipeline: AnswerPipeline, parts: AnswerParts) -> None:
+        self._inner = inner
+        self._pipeline = pipeline
+        self._parts = parts
+
+    async def search(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
+        """See ``Answering``."""
+        return await self._inner.search(ctx, request)
+
+    async def answer(
+        self, ctx: RequestContext, request: AnswerRequest
+    ) -> AsyncGenerator[AnswerDelta | AnswerEnd, None]:
+        """See ``Answering``."""
+        several: AnswerEnd | None = None
+        async with closing(self._inner.answer(ctx, request)) as events:
+            async for event in events:
+                if isinstance(event, AnswerEnd) and event.understood and event.understood.each:
+                    several = event
+                elif isinstance(event, AnswerEnd) or event.text:
+                    yield event
+        if several is None:
+            return
+        async with closing(self._each(ctx, request, several)) as events:
+            async for event in events:
+                yield event
+
+    async def _each(
+        self, ctx: RequestContext, request: AnswerRequest, end: AnswerEnd
+    ) -> AsyncGenerator[AnswerDelta | AnswerEnd, None]:
+        read = end.understood
+        assert read is not None and end.rests is not None
+        said: list[_Said] = []
+        for sense in read.senses:
+            shown = sum(one.passages for one in said)
+            one = await self._sense(ctx, request, (sense, end.rests.found), shown)
+            said.append(one)
+            joint = "" if len(said) == 1 else "\n\n"
+            yield AnswerDelta(f"{joint}**{sense.name}**\n\n{one.text.strip()}")
+        yield msgspec.structs.replace(
+            end,
+            finish_reason="length" if any(o.finished.reason == "length" for o in said) else "stop",
+            citations=tuple(citation for one in said for citation in one.citations),
+            usage=Usage(
+                end.usage.prompt_tokens + sum(one.usage.prompt_tokens for one in said),
+                sum(one.usage.completion_tokens for one in said),
+            ),
+            model=said[-1].finished.model,
+            refused=all(one.finished.refused for one in said),
+            invalid_citations=sum(one.invalid for one in said),
+            degradations=tuple(ctx.degradations),
+            rests=None,
+        )
+
+    async def _sense(
+        self,
+        ctx: RequestContext,
+        request: AnswerRequest,
+        which: tuple[Sense, SearchResult],
+        shown: int,
+    ) -> _Said:
+        sense, found = which
+        hits = [found.hits[at] for at in sense.hits]
+        texts = [message.content for message in request.messages]
+        prompt = await beside_if_long(
+            texts, self._parts.prompting.build, request.messages, hits, request.sampling
+        )
+        ask = ask_for(ctx, prompt.prompt_tokens, request.sampling.max_tokens)
+        writer = self._parts.cite(prompt)
+        pieces: list[str] = []
+        finished: Finished | None = None
+        async with closing(self._pipeline.written(ctx, ask, prompt)) as events:
+            async for event in events:
+                if isinstance(event, Finished):
+                    finished = event
+                else:
+                    pieces.append(writer.feed(event.text))
+        if finished is None:
+            raise EngineError("the answer for one sense ended before it was complete.")
+        rest, citations, invalid = writer.finish()
+        text = _MARKER.sub(lambda mark: f"[{int(mark[1]) + shown}]", "".join((*pieces, rest)))
+        return _Said(
+            text,
+            tuple(msgspec.structs.replace(one, index=one.index + shown) for one in citations),
+            Usage(finished.prompt_tokens, finished.completion_tokens),
+            finished,
+            invalid,
+            len(prompt.passages),
+        )

@@ -1,0 +1,81 @@
+"""Senses: groups of hits that have nothing in common."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from forebay.kernel.documents import Hit
+from forebay.kernel.stages import Likeness, Sense
+from forebay.query.ambiguity import may_be_ambiguous, senses_of
+from forebay.testing.generation import passage
+
+
+def hit(number: int, title: str, text: str, score: float = 0.6) -> Hit:
+    found = passage(text, number=number, score=score)
+    return msgspec.structs.replace(found, chunk=msgspec.structs.replace(found.chunk, title=title))
+
+
+DEVICES = hit(1, "苹果设备管理", "苹果设备须登记。"), hit(2, "苹果设备管理", "苹果手机可收邮件。")
+FRUIT = hit(3, "食堂", "周一的水果是苹果。")
+HITS = (*DEVICES, FRUIT)
+
+
+def likeness(*rows: tuple[float, ...]) -> Likeness:
+    return Likeness(rows)
+
+
+APART = likeness((100.0, 99.5, 80.0), (99.5, 100.0, 90.0), (80.0, 90.0, 100.0))
+
+
+def found(question: str, hits: tuple[Hit, ...] = HITS, like: Likeness = APART) -> tuple[Sense, ...]:
+    return senses_of(question, hits, like, related=99.0, unrelated=96.0)
+
+
+def test_two_groups_are_two_senses() -> None:
+    assert found("苹果") == (Sense("苹果设备管理", (0, 1)), Sense("食堂", (2,)))
+    assert found("蘋果是什麼？") == found("苹果")
+
+
+def test_in_english() -> None:
+    hits = (
+        hit(1, "Java", "Java is an island."),
+        hit(2, "Java", "The north of Java has volcanoes."),
+        hit(3, "Languages", "Java runs on a virtual machine."),
+    )
+    senses = found("What is Java?", hits)
+    assert [sense.hits for sense in senses] == [(0, 1), (2,)]
+
+
+@pytest.mark.parametrize("percentile", [97.0, 100.0])
+def test_groups_that_touch_are_one_sense(percentile: float) -> None:
+    rows = [list(row) for row in APART.percentiles]
+    rows[0][2] = rows[2][0] = percentile
+    assert found("苹果", like=likeness(*map(tuple, rows))) == ()
+
+
+def test_a_sense_names_what_was_asked_for() -> None:
+    assert found("苹果", (*DEVICES, hit(3, "食堂", "周二是香蕉。"))) == ()
+
+
+def test_a_weak_hit_is_no_sense() -> None:
+    assert found("苹果", (*DEVICES, hit(3, "食堂", "周一是苹果。", score=0.1))) == ()
+
+
+def test_hits_that_have_all_nothing_in_common_are_a_vague_question() -> None:
+    apart = likeness((100.0, 10.0, 10.0), (10.0, 100.0, 10.0), (10.0, 10.0, 100.0))
+    assert found("苹果", like=apart) == ()
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["苹果设备在登记之后多久可以领取", "How many apples may one employee take at lunch?", "", "?"],
+)
+def test_a_longer_question_says_what_it_means(question: str) -> None:
+    assert not may_be_ambiguous(question)
+    assert found(question) == ()
+
+
+def test_too_few_rows_tell_nothing() -> None:
+    assert found("苹果", like=likeness((100.0,))) == ()
+    assert found("苹果", HITS[:1]) == ()

@@ -1,0 +1,87 @@
+"""Follow-ups as questions that stand alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.query.followup import depends, standalone
+
+
+@pytest.mark.parametrize(
+    ("earlier", "question", "alone"),
+    [
+        ("What is the parental leave policy?", "How long is it?",
+         "How long is the parental leave policy?"),
+        ("When was the FB-200 released?", "What is its maximum pressure?",
+         "What is the FB-200's maximum pressure?"),
+        ("Who wrote the safety manual?", "When was it published?",
+         "When was the safety manual published?"),
+        ("How many days are there for full-time employees?", "And for contractors?",
+         "How many days are there for contractors?"),
+        ("What was the revenue in 2022?", "And in 2023?", "What was the revenue in 2023?"),
+        ("What is the fee for guests?", "What about members?",
+         "What is the fee for guests? What about members?"),
+        ("What is the speed limit?", "Why?", "What is the speed limit? Why?"),
+        ("Which forms do visitors sign?", "How long does that take?",
+         "Which forms do visitors sign? How long does that take?"),
+        ("年假有多少天？", "可以结转吗？", "年假可以结转吗？"),
+        ("年假有幾天？", "可以結轉嗎？", "年假可以結轉嗎？"),
+        ("年假有多少天？", "那病假呢？", "年假有多少天？病假呢？"),
+        ("2025年的年假有几天？", "2026年呢？", "2026年的年假有几天？"),
+        ("怎么重置密码？", "它需要多久？", "重置密码需要多久？"),
+        ("FB-2041 的额定压力是多少？", "它的重量呢？", "FB-2041的重量呢？"),
+        ("报销流程是什么？", "该流程需要谁审批？", "报销流程需要谁审批？"),
+        ("云北的总部在哪里？", "那里有多少员工？", "云北的总部有多少员工？"),
+        ("VPN 怎么连？", "连不上怎么办？", "VPN 连不上怎么办？"),
+        ("谁可以申领 iPad？", "审批需要多久？", "申领 iPad 审批需要多久？"),
+        ("What is the VPN address?", "怎么连接？", "VPN address 怎么连接？"),
+    ],
+)  # fmt: skip
+def test_what_is_left_out_is_carried_over(earlier: str, question: str, alone: str) -> None:
+    assert standalone(question, [earlier]) == alone
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What time does the canteen open?",
+        "Is it possible to get a refund after thirty days?",
+        "What happens if a customer cancels their order?",
+        "How long does it take to replace a bearing?",
+        "What is the form that visitors sign?",
+        "食堂几点开门？",
+        "什么时候发工资？",
+        "员工离职后他的账号怎么处理？",
+        "其他假期有几天？",
+        "这个月的排班在哪里？",
+        "怎么申请新电脑？",
+        "Thanks a lot",
+        "",
+    ],
+)
+def test_a_question_with_a_topic_of_its_own_is_left_alone(question: str) -> None:
+    assert standalone(question, ["What is the notice period?"]) == question
+    assert standalone(question, ["通知期有多长？"]) == question
+
+
+def test_the_topic_goes_on_over_several_turns() -> None:
+    turns = ["年假有多少天？", "可以结转吗？", "最多几天？"]
+    assert standalone("怎么申请？", turns) == "年假怎么申请？"
+    english = ["What is the notice period?", "How long is it?", "Why?"]
+    assert "notice period" in standalone("Is it paid?", english)
+
+
+def test_a_first_question_is_what_it_is() -> None:
+    assert standalone("How long is it?", []) == "How long is it?"
+
+
+def test_long_texts_depend_on_nothing_and_are_carried_nowhere() -> None:
+    report = "The gate is open. " * 50
+    assert not depends(report + "How long is it?")
+    assert standalone("How long is it?", [report]) == "How long is it?"
+    assert not depends("How long\nis it?")
+
+
+def test_the_same_every_time() -> None:
+    asked = ("它需要多久？", ["怎么重置密码？"])
+    assert len({standalone(*asked) for _ in range(5)}) == 1
