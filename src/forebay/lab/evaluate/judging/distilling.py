@@ -13,12 +13,10 @@ from forebay.kernel.errors import ConfigError
 from forebay.lab.evaluate.datasets import Question
 from forebay.lab.evaluate.judging.agreement import Agreement, agreement, with_labels
 from forebay.lab.evaluate.judging.small import SmallJudge, SmallModel, features, fit
-from forebay.lab.evaluate.judging.verdicts import JudgedQuestion
+from forebay.lab.evaluate.judging.verdicts import CONSISTENT, JudgedQuestion
 from forebay.lab.evaluate.target import Passage
 
 LEAST_QUESTIONS = 20
-LEAST_CONSISTENCY = 0.5
-"""Judgements less consistent than this teach nothing."""
 
 
 class Distilled(msgspec.Struct, frozen=True):
@@ -48,7 +46,7 @@ def distill(
     Which part a question is in depends on its text and ``seed`` alone: the same question asked in
     two sets never stands on both sides.
     """
-    good = [one for one in judged if one.passages and one.consistency >= LEAST_CONSISTENCY]
+    good = [one for one in judged if one.passages and one.consistency >= CONSISTENT]
     test = [one for one in good if _held_out(one, held_out, seed)]
     train = [one for one in good if not _held_out(one, held_out, seed)]
     if min(len(test), len(train)) < LEAST_QUESTIONS:

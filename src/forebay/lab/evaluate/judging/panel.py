@@ -14,6 +14,7 @@ from forebay.kernel.errors import ForebayError, first_error
 from forebay.lab.evaluate.datasets import Question, QuestionSet
 from forebay.lab.evaluate.judging.agreement import Agreement, with_labels
 from forebay.lab.evaluate.judging.verdicts import (
+    CONSISTENT,
     RELEVANT,
     Judge,
     JudgedPassage,
@@ -24,7 +25,6 @@ from forebay.lab.evaluate.target import Outcome
 
 GIVE_UP_AFTER = 5
 """Questions in a row without a judgement, after which the judge is asked no more."""
-LEAST_CONSISTENCY = 0.5
 Done = Callable[[], object]
 
 
@@ -79,7 +79,7 @@ def summary(found: Judged, costs: Mapping[str, Any]) -> dict[str, Any]:
         "judged": len(found.questions),
         "failed": found.failed,
         "gave_up": found.gave_up,
-        "inconsistent": sum(one.consistency < LEAST_CONSISTENCY for one in found.questions),
+        "inconsistent": sum(one.consistency < CONSISTENT for one in found.questions),
     }
     if found.error:
         told["error"] = found.error

@@ -14,6 +14,8 @@ from forebay.lab.evaluate.target import Passage
 
 RELEVANT = 0.5
 """A score from which a passage counts as relevant."""
+CONSISTENT = 0.5
+"""Consistency under which a judgement contradicts itself: it is told of, and teaches nothing."""
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
