@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from forebay.app.cli_eval_options import (
     AtOnceFlag,
     DocumentsFlag,
+    JudgeAsIsFlag,
     JudgeAtOnceFlag,
     JudgeFlag,
     JudgeKeyFlag,
@@ -86,6 +87,7 @@ def eval_run(
     judge_top: JudgeTopFlag = 5,
     judge_at_once: JudgeAtOnceFlag = 4,
     judge_timeout: JudgeTimeoutFlag = 60.0,
+    judge_as_is: JudgeAsIsFlag = False,
     small_judge: SmallJudgeFlag = None,
     judgements: JudgementsFlag = None,
     seed: SeedFlag = 1,

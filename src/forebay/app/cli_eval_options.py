@@ -69,3 +69,6 @@ SetFlag = Annotated[
 PatientFlag = Annotated[
     bool, typer.Option("--patient", help="Wait for slow parts instead of going without them.")
 ]
+JudgeAsIsFlag = Annotated[
+    bool, typer.Option("--judge-as-is", help="Take nothing off for place and length.")
+]

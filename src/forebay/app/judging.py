@@ -18,6 +18,7 @@ from forebay.kernel.clock import SystemClock
 from forebay.kernel.errors import ConfigError
 from forebay.lab.evaluate.datasets import QuestionSet
 from forebay.lab.evaluate.judging.agreement import Agreement
+from forebay.lab.evaluate.judging.bias import BiasSettings
 from forebay.lab.evaluate.judging.distilling import Distilled, distill
 from forebay.lab.evaluate.judging.endpoint import JudgeEndpoint, open_endpoint
 from forebay.lab.evaluate.judging.model import ModelJudge
@@ -36,6 +37,7 @@ class JudgeWords(Words, frozen=True, kw_only=True):
     judge_top: int = 5
     judge_at_once: int = 4
     judge_timeout: float = 60.0
+    judge_as_is: bool = False
     small_judge: Path | None = None
     judgements: Path | None = None
     seed: int = 1
@@ -81,7 +83,8 @@ async def open_judge(words: JudgeWords) -> AsyncIterator[OpenJudge | None]:
     )
     chance = random.Random(words.seed)  # noqa: S311
     async with open_endpoint(endpoint, chance) as chat:
-        model = ModelJudge(chat, EstimatedTokenCounter().count, seed=words.seed)
+        bias = BiasSettings(ends=0.0, per_100_tokens=0.0) if words.judge_as_is else BiasSettings()
+        model = ModelJudge(chat, EstimatedTokenCounter().count, seed=words.seed, bias=bias)
 
         def costs() -> dict[str, Any]:
             spent: dict[str, Any] = msgspec.to_builtins(chat.costs)

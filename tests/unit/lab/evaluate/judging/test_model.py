@@ -79,7 +79,7 @@ async def test_a_judge_that_favours_ends_and_length_agrees_better_when_corrected
     chance = random.Random(5)
     worth = {f"p{number}": chance.random() for number in range(400)}
     judge = ScriptedJudge(
-        lambda _, passage: 0.7 * worth[passage.split()[0]], ends=0.15, length=0.02, noise=0.02
+        lambda _, passage: 0.75 * worth[passage.split()[0]], ends=0.15, length=0.02, noise=0.02
     )
     raw, fair = [], []
     async with judging(judge) as model:
@@ -87,12 +87,12 @@ async def test_a_judge_that_favours_ends_and_length_agrees_better_when_corrected
             names = [f"p{10 * number + at}" for at in range(10)]
             passages = [Passage(name, f"{name} " + "w " * chance.randint(0, 400)) for name in names]
             found = await model.judge(Question(str(number), "which?", "en"), passages)
-            truths = [worth[name] for name in names]
+            truths = [0.75 * worth[name] for name in names]
             raw.append(([one.score for one in found.verdicts], truths))
             fair.append(([one.corrected for one in found.verdicts], truths))
     before, after = agreement(raw), agreement(fair)
     assert after.pairwise > before.pairwise + 0.02
-    assert after.kappa >= before.kappa
+    assert after.kappa > before.kappa
 
 
 async def test_what_cannot_be_read_is_asked_for_once_more() -> None:
@@ -140,7 +140,7 @@ async def test_nothing_found_needs_no_judge() -> None:
         judge = ScriptedJudge(truth)
     async with judging(judge) as model:
         (only,) = (await model.judge(FERRY, PASSAGES[:1])).verdicts
-    assert only.score == pytest.approx(0.9) == only.corrected
+    assert only.score == pytest.approx(0.9) and only.corrected == pytest.approx(0.9, abs=0.01)
 
 
 def test_consistency_is_the_share_of_pairs_put_alike() -> None:
