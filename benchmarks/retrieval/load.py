@@ -10,8 +10,10 @@ seeded Poisson process, whether or not earlier ones are done; a time is counted 
 question was due. Two loads: 60 a second, each question asked once (all cold); 100 a second, with
 so many asked again that early exits and remembered vectors together are two in five or more.
 Nothing that was found is kept (no L2). The shares that left early and that found their vector
-remembered are printed, and processor time per question, which other work on the machine hardly
-changes.
+remembered are printed.
+
+``--replay``: on a machine that does other work, times say nothing. Then questions are asked one
+after the other, and their processor times wait in turn for one core, as they would have come.
 """
 
 from __future__ import annotations
@@ -183,15 +185,43 @@ class Load:
                 due += chance.expovariate(per_s)
                 await asyncio.sleep(max(0.0, due - time.perf_counter()))
                 tasks.create_task(self._one(question, due))
-        asked = len(questions)
         return {
             "per_s": per_s,
             **percentiles(self.taken),
+            **self._shares(),
+            "cpu_ms_per_question": round(1000 * (time.process_time() - cpu) / len(questions), 2),
+        }
+
+    async def replay(self, questions: list[str], per_s: float) -> dict[str, Any]:
+        """Ask one after the other, and let their processor times wait for one core in turn."""
+        costs = []
+        for question in questions:
+            cpu = time.process_time()
+            await self._one(question, time.perf_counter())
+            costs.append(time.process_time() - cpu)
+        chance = random.Random(SEED)
+        due = free = 0.0
+        taken = []
+        for cost in costs:
+            due += chance.expovariate(per_s)
+            free = max(due, free) + cost
+            taken.append(free - due)
+        return {
+            "per_s": per_s,
+            **percentiles(taken),
+            **self._shares(),
+            "cpu_ms": percentiles(costs),
+            "cpu_ms_per_question": round(1000 * sum(costs) / len(costs), 2),
+            "busy": round(sum(costs) / due, 3),
+        }
+
+    def _shares(self) -> dict[str, Any]:
+        asked = len(self.taken)
+        return {
             "left_early": round(self.rungs["early"] / asked, 4),
             "vector_remembered": round(self.rungs["remembered"] / asked, 4),
             "cold": round(self.rungs["cold"] / asked, 4),
             "degraded": dict(self.failures),
-            "cpu_ms_per_question": round(1000 * (time.process_time() - cpu) / asked, 2),
         }
 
     async def _one(self, question: str, due: float) -> None:
@@ -226,7 +256,7 @@ def all_questions(data: Path) -> list[str]:
 
 
 async def measure(
-    data: Path, cache: Path, folder: Path, seconds: float, patience_ms: int
+    data: Path, cache: Path, folder: Path, seconds: float, *, replayed: bool
 ) -> dict[str, Any]:
     """Open, warm, and ask under both loads; recall of the vectors afterwards."""
     settings, _ = load_settings(None, {}, {})
@@ -241,22 +271,28 @@ async def measure(
         memory: MemoryTier[bytes] = MemoryTier(MemorySettings(50_000_000), clock)
         kept = CachedEmbedder(Renamed(embedder), memory, EmbeddingTierSettings(), clock)
         settings = RetrievalSettings(
-            words_timeout_ms=60_000, vector_timeout_ms=patience_ms, in_flight_max=100_000
+            words_timeout_ms=60_000,
+            vector_timeout_ms=60_000 if replayed else 300,
+            in_flight_max=100_000,
         )
         shared = (settings, pool)
         words = WordsRetriever(lambda kb: index, *shared, chosen=False)
         return Load(HybridRetriever(lambda kb: index, kept, *shared), words)
 
-    result: dict[str, Any] = {}
+    async def under(questions: list[str], per_s: float) -> dict[str, Any]:
+        one = fresh()
+        return await (one.replay if replayed else one.run)(questions, per_s)
+
+    result: dict[str, Any] = {"replayed": replayed}
     with search_executor(2) as pool:
-        await fresh().run(questions[-200:], 40.0)
+        await under(questions[-200:], 40.0)
         count = int(60 * seconds)
-        result["all_cold"] = await fresh().run(questions[:count], 60.0)
+        result["all_cold"] = await under(questions[:count], 60.0)
         chance, asked = random.Random(SEED), list[str]()
         for question in questions[count : count + int(100 * seconds)]:
             old = asked and chance.random() < AGAIN
             asked.append(chance.choice(asked) if old else question)
-        result["mixed"] = await fresh().run(asked, 100.0)
+        result["mixed"] = await under(asked, 100.0)
     result["recall"] = recall(index, load(data, cache), store)
     index.close()
     store.close()
@@ -271,7 +307,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/forebay-bench")
     parser.add_argument("--chunks", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--patience-ms", type=int, default=300, help="vectors' time-out")
+    parser.add_argument("--replay", action="store_true", help="on a machine that is busy")
     arguments = parser.parse_args()
     data, cache = arguments.data / "retrieval", arguments.cache
     asyncio.run(embed_sets(data, cache))
@@ -284,7 +320,7 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     sys.setswitchinterval(0.0005)
-    result = asyncio.run(measure(data, cache, work, arguments.seconds, arguments.patience_ms))
+    result = asyncio.run(measure(data, cache, work, arguments.seconds, replayed=arguments.replay))
     shutil.rmtree(work, ignore_errors=True)
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
