@@ -49,6 +49,8 @@ BENCHMARKS = (
     Benchmark("avalanche", "benchmarks/avalanche/run.py"),
     Benchmark("admission", "benchmarks/admission/quota.py"),
     Benchmark("prove", "benchmarks/prove/run.py"),
+    Benchmark("ladder", "benchmarks/ladder/cost.py"),
+    Benchmark("ladder", "benchmarks/ladder/leg.py --data {data}"),
     Benchmark("bench", "benchmarks/bench/generator.py"),
     Benchmark("simulator", "benchmarks/simulator/serve.py"),
     Benchmark("simulator", "benchmarks/simulator/speed.py --data {data}"),

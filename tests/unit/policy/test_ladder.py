@@ -183,7 +183,7 @@ def test_a_hung_part_costs_its_time_out_once_then_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_hung_at_200_a_second_one_time_out_and_no_deadline_missed(seed: int) -> None:
-    """Sixty seconds: hung from the 10th to the 40th; deadlines of 120 ms."""
+    """Sixty seconds: hung from the 10th to the 40th; deadlines of 400 ms."""
 
     async def main() -> None:
         chance = random.Random(seed)
