@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 from forebay.ingest import parse
 from forebay.kernel.documents import ChunkDraft, Extracted
 
+OTHER_ARTICLES = 408
+"""Of HotpotQA's 994 articles, twelve to a file."""
+
 
 class Long(NamedTuple):
     """A long document and where each paragraph lies in its extracted text."""
@@ -58,15 +61,27 @@ def by_count(rows: list[dict[str, Any]], count: int) -> list[list[dict[str, Any]
     return [rows[at : at + count] for at in range(0, len(rows), count)]
 
 
-def read(data: Path, name: str) -> LongSet:
-    """Make the long documents of one set."""
+def read(data: Path, names: str, between: str = "\n\n") -> LongSet:
+    """Make the long documents of one set, or of several joined by ``+``.
+
+    ``between`` stands between paragraphs.
+    """
+    parts = [_read(data, name, between) for name in names.split("+")]
+    return LongSet(
+        names,
+        [document for part in parts for document in part.documents],
+        [question for part in parts for question in part.questions],
+    )
+
+
+def _read(data: Path, name: str, between: str) -> LongSet:
     folder = data / name
     rows = lines(folder / "corpus.jsonl")
     if name == "hotpotqa_train100":
-        groups = by_count(rows, 12)
+        groups = by_count(rows[:OTHER_ARTICLES], 12)
     else:
         groups = by_article(rows, 12 if name == "drcd_dev" else 2)
-    documents = [_long(f"{name}-{number}", group) for number, group in enumerate(groups)]
+    documents = [_long(f"{name}-{number}", group, between) for number, group in enumerate(groups)]
     place = {p: document for document in documents for p in document.spans}
     relevant: dict[str, set[str]] = {}
     for line in (folder / "qrels.tsv").read_text(encoding="utf-8").splitlines()[1:]:
@@ -82,8 +97,8 @@ def read(data: Path, name: str) -> LongSet:
     return LongSet(name, documents, questions)
 
 
-def _long(name: str, group: list[dict[str, Any]]) -> Long:
-    text = "\n\n".join(" ".join(row["text"].split()) for row in group)
+def _long(name: str, group: list[dict[str, Any]], between: str) -> Long:
+    text = between.join(" ".join(row["text"].split()) for row in group)
     extracted = parse(text.encode(), name=f"{name}.txt")
     spans, at = {}, 0
     for row in group:

@@ -47,6 +47,12 @@ WAYS = (
     Way("structure", 256, 32),
     Way("meaning", 256, 32),
 )
+FEW = (
+    Way("fixed", 512, 0),
+    Way("meaning", 512, 0),
+    Way("structure", 512, 0),
+    Way("structure", 256, 32),
+)
 SPEC = EmbedderSpec("cached", "cached", 384, 512)
 Rows = npt.NDArray[np.float32]
 
@@ -164,20 +170,23 @@ async def main() -> None:
     parser.add_argument("sets", nargs="+")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/forebay-bench")
+    parser.add_argument("--few", action="store_true", help="only one way of each kind")
+    parser.add_argument("--unbroken", action="store_true", help="no paragraphs: a space between")
     given = parser.parse_args()
+    ways = FEW if given.few else WAYS
     clock = SystemClock()
     inner = await open_embedder(EmbeddingSettings(), cache=given.cache / "models", clock=clock)
     embedder = Remembering(inner, given.cache / "chunking")
     counter = open_e5_counter(given.cache / "models")
     results: dict[str, Any] = {}
     for name in given.sets:
-        chosen = read(given.data / "retrieval", name)
+        chosen = read(given.data / "retrieval", name, " " if given.unbroken else "\n\n")
         results[name] = {
             "documents": len(chosen.documents),
             "questions": len(chosen.questions),
             "ways": [],
         }
-        for way in WAYS:
+        for way in ways:
             results[name]["ways"].append(await measure(way, chosen, embedder, counter))
             print(name, results[name]["ways"][-1], file=sys.stderr, flush=True)
     commit = subprocess.run(
