@@ -84,7 +84,8 @@ class Packer:
         self._settings = settings
         self._counter = counter
         self._headers = _table_headers(extracted)
-        self._contexts: dict[int, tuple[str, int]] = {}
+        self._groups = _row_groups(extracted, self._headers)
+        self._contexts: dict[tuple[int, int], tuple[str, int]] = {}
         self._chunks: list[ChunkDraft] = []
         self._units: list[Unit] = []
         self._tokens = 0
@@ -207,16 +208,25 @@ class Packer:
         self._context = ""
 
     def _context_of(self, unit: Unit) -> tuple[str, int]:
-        """The header to repeat over a row that opens a chunk, and its tokens."""
+        """The header to repeat over a row that opens a chunk, and its tokens.
+
+        With it goes the row's group: a name that stands alone in a row above.
+        """
         if unit.kind != "table_row" or unit.table is None or unit.table not in self._headers:
             return "", 0
-        if unit.table not in self._contexts:
-            start, end = self._headers[unit.table]
-            limit = self._settings.max_tokens // 3
-            stop = self._fit(start, end, limit)
-            text = self._text[start:stop].strip()
-            self._contexts[unit.table] = (text, self._counter.count(text))
-        return self._contexts[unit.table]
+        spans = [self._headers[unit.table]]
+        group = self._groups.get(unit.start)
+        if group is not None:
+            spans.append(group)
+        known = self._contexts.get(spans[-1])
+        if known is None:
+            limits = (self._settings.max_tokens // 3, self._settings.max_tokens // 6)
+            text = "\n".join(
+                self._text[start : self._fit(start, end, limit)].strip()
+                for (start, end), limit in zip(spans, limits, strict=False)
+            )
+            known = self._contexts[spans[-1]] = (text, self._counter.count(text))
+        return known
 
     def _overlap(self, following: Unit) -> tuple[int, int] | None:
         """Where the next chunk should start so that it repeats the end of this one."""
@@ -308,3 +318,25 @@ def _table_headers(extracted: Extracted) -> dict[int, tuple[int, int]]:
             start = spans.get(block.table, (block.start, 0))[0]
             spans[block.table] = (start, block.end)
     return spans
+
+
+def _row_groups(
+    extracted: Extracted, headers: dict[int, tuple[int, int]]
+) -> dict[int, tuple[int, int]]:
+    """For rows, by their start, the span of the last row above that is a name and nothing else."""
+    groups: dict[int, tuple[int, int]] = {}
+    group: tuple[int, int] | None = None
+    table: int | None = None
+    for block in extracted.blocks:
+        if block.kind != "table_row" or block.table not in headers:
+            continue
+        if block.table != table:
+            table, group = block.table, None
+        row = extracted.text[block.start : block.end]
+        name = row.strip(" |")
+        if "|" not in name:
+            start = block.start + row.index(name)
+            group = (start, start + len(name)) if name else None
+        elif group is not None:
+            groups[block.start] = group
+    return groups

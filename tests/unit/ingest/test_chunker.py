@@ -72,6 +72,17 @@ def test_table_header_is_repeated_as_context() -> None:
     assert all(line.startswith("item") for c in chunks[1:] for line in c.text.split("\n"))
 
 
+def test_a_row_keeps_the_name_of_its_group() -> None:
+    groups = "".join(
+        f"| {group} | |\n" + "".join(f"| item number {i} | {i} EUR |\n" for i in range(12))
+        for group in ("Pumps", "阀门")
+    )
+    chunks = chunk_markdown(f"| Name | Price |\n|---|---|\n{groups}")
+    contexts = [c.context for c in chunks if c.text.startswith("item")]
+    assert contexts[0] == "Name | Price\nPumps"
+    assert contexts[-1] == "Name | Price\n阀门"
+
+
 def test_overlap_repeats_the_last_sentence_inside_a_section() -> None:
     text = " ".join(f"Sentence number {i} is about topic {i}." for i in range(20))
     chunks = chunk_markdown(text)
