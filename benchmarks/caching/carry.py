@@ -51,7 +51,7 @@ from forebay.store import StoreWriter
 SEED = 11
 DAY_S = 86_400.0
 MAINTAIN_EVERY_S = 20.0
-PINNED = CarryingSettings(drift_max=math.inf, lead_min=0.0, lead_per_drift=0.0)
+PINNED = CarryingSettings(drift_max=math.inf, lead_min=0.0, lead_per_drift=0.0, lead_per_shift=0.0)
 """Tells entries that a change touched from those that are trusted no more."""
 
 
@@ -132,7 +132,7 @@ class Stand:
             lambda _: self.index,
             CachedEmbedder(dict(zip(self.questions, vectors, strict=True))),
             # However busy the machine is: a degraded retrieval proves nothing here.
-            RetrievalSettings(vector_timeout_ms=30_000),
+            RetrievalSettings(vector_timeout_ms=30_000, words_timeout_ms=30_000),
             self.pool,
         )
         self.bounds = LoggedBounds(lambda _: self.index)

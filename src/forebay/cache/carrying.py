@@ -60,6 +60,14 @@ class CarryingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0.0,
         ),
     ] = 0.02
+    lead_per_shift: Annotated[
+        float,
+        Meta(
+            description="Lead each hit needs beyond that, per fused score by which words may have "
+            "shifted.",
+            ge=0.0,
+        ),
+    ] = 0.25
 
 
 DEFAULTS = CarryingSettings()
@@ -75,22 +83,26 @@ def carried(
     found = evidence.fused
     # What was chosen from more than is wanted rests on all of those.
     wanted = max(wanted, evidence.chosen_from)
-    moved = evidence.moved + changes.moved
-    if _drifted(evidence, moved, settings) or (wanted > len(found.ids) and found.full):
+    moved, shift = evidence.moved + changes.moved, evidence.shift + changes.shift
+    if _drifted(evidence, (moved, shift), settings) or (wanted > len(found.ids) and found.full):
         return None
     if _disturbed(evidence, changes):
         return None
     hits = LegList(found.ids[:wanted], found.scores[:wanted], len(found.ids) >= wanted)
-    kept = msgspec.structs.replace(evidence, fused=hits, moved=moved)
+    kept = msgspec.structs.replace(evidence, fused=hits, moved=moved, shift=shift)
     return _with_arrivals(kept, changes.arrivals) if changes.arrivals else kept
 
 
-def _drifted(evidence: Evidence, moved: int, settings: CarryingSettings) -> bool:
-    """Whether today's statistics may order the hits in another way than the pinned ones."""
+def _drifted(evidence: Evidence, change: tuple[int, float], settings: CarryingSettings) -> bool:
+    """Whether today's statistics may order the hits in another way than the pinned ones.
+
+    ``change``: chunks that came or went, and how far words have shifted.
+    """
+    moved, shift = change
     if not moved:
         return False
     drift = moved / max(1, evidence.chunks)
-    lead = settings.lead_min + settings.lead_per_drift * drift
+    lead = settings.lead_min + settings.lead_per_drift * drift + settings.lead_per_shift * shift
     return drift > settings.drift_max or evidence.lead < lead
 
 

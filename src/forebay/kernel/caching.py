@@ -32,7 +32,8 @@ class Evidence(msgspec.Struct, frozen=True, array_like=True):
     ``lead``: the smallest lead of a hit over the next candidate, in fused score. ``moved``: how
     many chunks came or went since the retrieval, up to the version this holds for. ``edge``: the
     lead of the last hit alone. ``chosen_from``: the hits given were chosen by something else from
-    so many of ``fused``; 0: they are its first.
+    so many of ``fused``; 0: they are its first. ``shift``: the sum of ``Changes.shift`` since the
+    retrieval.
     """
 
     chunks: int
@@ -45,6 +46,7 @@ class Evidence(msgspec.Struct, frozen=True, array_like=True):
     moved: int = 0
     edge: float = 0.0
     chosen_from: int = 0
+    shift: float = 0.0
 
 
 class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -66,7 +68,8 @@ class Changes(msgspec.Struct, frozen=True):
 
     ``chunks`` live now; ``moved`` came or went. ``removed``: chunks that live no more,
     ``altered``: chunks whose vector is another; ``arrivals`` in id order, those alone that would
-    enter a list of the evidence.
+    enter a list of the evidence. ``shift``: how much closer two fused scores may have come because
+    chunks came that hold terms of the query, which are worth less by that.
     """
 
     version: int
@@ -75,6 +78,7 @@ class Changes(msgspec.Struct, frozen=True):
     removed: frozenset[int] = frozenset()
     altered: frozenset[int] = frozenset()
     arrivals: tuple[Arrival, ...] = ()
+    shift: float = 0.0
 
 
 class ChangeBounds(Protocol):

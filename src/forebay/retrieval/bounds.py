@@ -29,6 +29,7 @@ class _Scores(msgspec.Struct, frozen=True):
     words: Floats
     cosine: Floats
     news: Mask
+    shift: float
 
 
 class LoggedBounds:
@@ -52,18 +53,21 @@ class LoggedBounds:
             return Changes(log.version, log.chunks, len(removed), removed)
         renewed = comers.living & comers.renewed
         came = int(np.count_nonzero(comers.living)) - int(np.count_nonzero(renewed))
+        scores = _score(comers, constants, (evidence.chunks, log.chunks))
         return Changes(
             version=log.version,
             chunks=log.chunks,
             moved=came + len(removed),
             removed=removed,
             altered=frozenset(comers.ids[renewed].tolist()),
-            arrivals=_arrivals(comers, evidence, constants),
+            arrivals=_arrivals(comers, scores, evidence, constants),
+            shift=scores.shift,
         )
 
 
-def _arrivals(comers: Comers, evidence: Evidence, constants: QueryConstants) -> tuple[Arrival, ...]:
-    scores = _score(comers, constants)
+def _arrivals(
+    comers: Comers, scores: _Scores, evidence: Evidence, constants: QueryConstants
+) -> tuple[Arrival, ...]:
     entering = _enters(scores.words, evidence.words, WORDS_ERROR) & (scores.words > 0.0)
     if evidence.vectors is not None:
         # A cosine that is not known (NaN) enters nothing.
@@ -85,7 +89,8 @@ def _arrivals(comers: Comers, evidence: Evidence, constants: QueryConstants) -> 
     )
 
 
-def _score(comers: Comers, constants: QueryConstants) -> _Scores:
+def _score(comers: Comers, constants: QueryConstants, chunks: tuple[int, int]) -> _Scores:
+    """Score what came; ``chunks`` lived at the retrieval, and live now."""
     idf = np.array(constants.idf)
     held = comers.holding((*constants.terms, *constants.unknown))
     news = np.zeros(len(comers.ids), np.bool_)
@@ -103,7 +108,29 @@ def _score(comers: Comers, constants: QueryConstants) -> _Scores:
         # One by one: BLAS takes several threads for a long product, and waits for them.
         found = np.vecdot(comers.vectors, query)
         cosine = np.where(comers.embedded, found, np.nan)
-    return _Scores(words, cosine, news)
+    came = comers.living & ~comers.renewed
+    holders = np.bincount(held.places[known & came[held.rows]], minlength=len(idf)).astype(float)
+    return _Scores(words, cosine, news, _shift(idf, holders, chunks) * _words_weight(constants))
+
+
+def _words_weight(constants: QueryConstants) -> float:
+    return 1.0 if constants.meaning is None else constants.meaning.weight
+
+
+def _shift(idf: Floats, holders: Floats, chunks: tuple[int, int]) -> float:
+    """By how much two chunks' shares of the ideal score may have come closer.
+
+    A term with inverse frequency ``idf`` = ln(1 + (n - df + .5) / (df + .5)) was held by
+    df = (n + 1) / e^idf - .5 of n chunks; now by ``holders`` more of them. Its part of a share is
+    at most its part of the ideal, and moves as its worth does beside that of the others.
+    """
+    before, now = chunks
+    if not holders.any():
+        return 0.0
+    frequency = (before + 1.0) / np.exp(idf) - 0.5 + holders
+    worth = np.log1p(np.maximum(now - frequency + 0.5, 0.0) / (frequency + 0.5))
+    parts, parts_now = idf / idf.sum(), worth / max(float(worth.sum()), 1e-9)
+    return float(np.abs(parts_now - parts).sum())
 
 
 def _enters(scores: Floats, found: LegList, error: float) -> Mask:

@@ -130,3 +130,17 @@ def test_drift_adds_up_and_close_hits_are_trusted_less() -> None:
     tied = msgspec.structs.replace(BOTH, lead=0.00004)
     assert carried(tied, changes(altered=(600,), moved=0), 3, settings) is not None
     assert carried(tied, changes(moved=1), 3, settings) is None
+
+
+def test_shifts_of_words_add_up_and_close_hits_are_trusted_less() -> None:
+    settings = CarryingSettings(
+        drift_max=0.05, lead_min=0.0, lead_per_drift=0.0, lead_per_shift=0.5
+    )
+    close = msgspec.structs.replace(BOTH, lead=0.01)
+    shifted = msgspec.structs.replace(changes(), shift=0.012)
+    kept = carried(close, shifted, 3, settings)
+    assert kept is not None and kept.shift == 0.012
+    assert carried(kept, changes(), 3, settings) is not None
+    assert carried(kept, shifted, 3, settings) is None
+    far = carried(BOTH, shifted, 3, settings)
+    assert far is not None and carried(far, shifted, 3, settings) is not None

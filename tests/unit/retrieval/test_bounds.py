@@ -187,6 +187,28 @@ def test_what_enters_no_list_is_counted_only(library: Library) -> None:
     assert (found.moved, found.chunks, found.arrivals) == (1, len(TEXTS) + 1, ())
 
 
+def test_what_makes_a_word_common_shifts_the_scores_of_those_who_asked_for_it(
+    library: Library,
+) -> None:
+    at, evidence = library.evidence()
+    library.add("nothing of what was asked for")
+    strange = library.since(at, evidence).shift
+    library.add("some of it")
+    common = library.since(at, evidence).shift
+    for _ in range(3):
+        library.add("delivery")
+    more = library.since(at, evidence).shift
+    assert strange <= common < more < 2.0
+    # Its worth as it was pinned and as it is now, by the index itself.
+    before, now = constants_of(evidence), constants_of(library.evidence()[1])
+    assert before is not None and before.meaning is not None
+    assert now is not None and {*now.terms} == {*before.terms}
+    was, worth = (dict(zip(c.terms, c.idf, strict=True)) for c in (before, now))
+    totals = sum(was.values()), sum(worth.values())
+    moved = sum(abs(worth[term] / totals[1] - was[term] / totals[0]) for term in was)
+    assert more == pytest.approx(moved * before.meaning.weight, rel=1e-6)
+
+
 def test_without_a_vector_the_most_it_can_be_is_told(library: Library) -> None:
     at, evidence = library.evidence()
     [new] = library.add("parcel returned within some days of late delivery", embed=False)
