@@ -120,6 +120,21 @@ def test_a_server_is_evaluated_from_outside(server: Served, boats: Path, tmp_pat
     assert nowhere.status == 1 and "THIS RESULT IS NOT WHOLE" in nowhere.err
 
 
+@pytest.mark.parametrize(("name", "language"), [("xquad_zh", "zh"), ("xquad_en", "en")])
+def test_a_public_set(shared_data: Path, tmp_path: Path, name: str, language: str) -> None:
+    sets, out = shared_data / "retrieval", tmp_path / "out.json"
+    words = ("--limit", "60", "--no-answer", sets / "hotpotqa_train100", "--no-answer-count", "20")
+    done = ran(tmp_path, sets / name, *words, *WORDS, "--patient", "--out", out)
+    assert done.status == 0, done
+    (one,) = read(out).sets
+    found = one.measures["all"]
+    assert one.documents == 240 and one.questions == 80
+    assert found["recall@10"].value > 0.9 and found["recall@10"].count == 60
+    assert found["answer_found"].value > 0.6 and found["support"].value > 0.95
+    assert found["answered_without_answer"].value < 0.3
+    assert one.measures[language]["f1"].count == 60
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
