@@ -163,6 +163,22 @@ def test_without_an_answer_there_is_a_refusal_and_never_an_invention(
     assert answer["citations"] == []
 
 
+@pytest.mark.parametrize(
+    ("question", "figures", "unit"),
+    [
+        ("How much does the north gate weigh?", ("45", "38"), "tonnes"),
+        ("北闸门有多重？", ("45", "38"), "吨"),
+    ],
+)
+def test_documents_that_contradict_each_other_are_both_quoted(
+    client: Client, question: str, figures: tuple[str, str], unit: str
+) -> None:
+    answer = ask(client, question)
+    text = text_of(answer)
+    assert all(f"{figure}{'' if unit == '吨' else ' '}{unit}" in text for figure in figures), text
+    assert len(sources(answer)) == 2
+
+
 def test_a_search_says_kind_and_language_and_searches_what_it_was_given(client: Client) -> None:
     reply = client("POST", "/v1/search", {"kb": "kb", "query": "年假和病假有什麼區別？"}).json
     assert reply["query"] == {

@@ -84,9 +84,10 @@ def with_questions(reading: Reading, tiers: Tiers, parts: AnswerParts) -> Answer
     if not settings.enabled:
         return parts
     embedder = tiers.embedder
+    fingerprint = None if reading.embedder is None else reading.embedder.spec.fingerprint
     questions = Questions(
         QuestionParts(
-            reader=RuleReader(settings, _classifier(reading)),
+            reader=RuleReader(settings, classifier_for(settings, fingerprint)),
             vector_of=_no_vector if embedder is None else embedder.seen,
             likening=None if settings.ambiguity == "off" else Likenings(reading),
             engine=_engine(settings, parts),
@@ -100,13 +101,13 @@ def _no_vector(query: str) -> Vectors | None:
     return None
 
 
-def _classifier(reading: Reading) -> KindClassifier | None:
-    """The classifier for the embedder in use; None: there is none."""
-    path = reading.settings.query.classifier_path
-    if reading.embedder is None:
+def classifier_for(settings: QuerySettings, fingerprint: str | None) -> KindClassifier | None:
+    """The classifier for the embedder in use (None: there is none); None: rules alone."""
+    path = settings.classifier_path
+    if fingerprint is None:
         return None
     found = KindClassifier.load(Path(path)) if path else KindClassifier.shipped()
-    if found.fingerprint == reading.embedder.spec.fingerprint:
+    if found.fingerprint == fingerprint:
         return found
     if path:
         raise ConfigError(

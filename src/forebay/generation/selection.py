@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from forebay.generation.answer_kinds import AnswerKind
@@ -19,6 +20,7 @@ _MORE = 0.62
 _GAIN = 0.08
 _UNSURE = 0.34
 _SAME_WORDS = 0.8
+_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 
 
 def choose(
@@ -33,7 +35,8 @@ def choose(
     """Return the units to quote, in reading order (by passage, then place); none if there is none.
 
     The best unit first; then those that come near it and cover terms that are still open, or lie
-    right beside it in its passage, as long as they fit.
+    right beside it in its passage, as long as they fit. Where another document says the same with
+    other numbers, both are quoted: which one holds is not for us to say.
     """
     if not units:
         return []
@@ -59,7 +62,10 @@ def choose(
             for term, own, had in zip(terms, one.own, covered, strict=True)
         )
         size = len(one.unit.text)
-        if (gain < _GAIN * total and not unsure) or size > room or _repeats(one, chosen):
+        if size > room:
+            continue
+        adds = gain >= _GAIN * total or unsure
+        if not (_contradicts(one, chosen, hits) or (adds and not _repeats(one, chosen))):
             continue
         chosen.append(one)
         room -= size
@@ -102,6 +108,26 @@ def _repeats(one: Scored, chosen: Sequence[Scored]) -> bool:
         if smaller and len(mine & theirs) >= _SAME_WORDS * smaller:
             return True
     return False
+
+
+def _contradicts(one: Scored, chosen: Sequence[Scored], hits: Sequence[Hit]) -> bool:
+    """Whether it says in other numbers what a sentence of another document says."""
+    mine = _NUMBER.findall(one.unit.folded)
+    if not mine or one.unit.kind != "sentence":
+        return False
+    return any(
+        other.unit.kind == "sentence"
+        and hits[other.passage].chunk.document_id != hits[one.passage].chunk.document_id
+        and len(theirs := _NUMBER.findall(other.unit.folded)) == len(mine)
+        and theirs != mine
+        and _masked(other) == _masked(one)
+        for other in chosen
+    )
+
+
+def _masked(one: Scored) -> str:
+    """A sentence with every number alike."""
+    return " ".join(_NUMBER.sub("0", one.unit.folded).split()).rstrip(".。!！")
 
 
 def _shingles(one: Scored) -> frozenset[str]:

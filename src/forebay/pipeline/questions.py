@@ -31,7 +31,7 @@ MODEL = "rules"
 """What is named as the model of a sentence that nobody generated."""
 NO_RUNG = "none"
 """The rung of what was answered without a search."""
-MOST_LIKENED = 10
+MOST_LIKENED = 6
 """Hits whose likeness is looked at: what comes later shows no other sense."""
 
 Look = Callable[[RequestContext, SearchRequest], Awaitable[SearchResult]]
@@ -131,7 +131,7 @@ async def _in_parts(
 
     The whole decides rung and version, and its failure is everybody's; a part that cannot be
     looked up is left out. Nothing tells what a change would bring to several searches at once, so
-    nobody keeps an answer that rests on them.
+    nobody keeps an answer that rests on them, unless the whole had found these very hits.
     """
     alone = msgspec.structs.replace(wanted, kind=None, hypothesis="")
     results: dict[int, SearchResult] = {}
@@ -152,11 +152,16 @@ async def _in_parts(
             whole = await look(ctx, wanted)
     except BaseExceptionGroup as errors:
         raise first_error(errors) from None
-    lists = [whole.hits, *(results[at].hits for at in sorted(results))]
-    if len(lists) == 1:
-        return whole
-    hits = _in_turns(lists, wanted.top_k)
-    return SearchResult(hits, whole.rung, whole.kb_version, coverage=whole.coverage)
+    sides = [results[at].hits for at in sorted(results) if results[at].hits]
+    hits = _in_turns([whole.hits, *sides], wanted.top_k)
+    same = {hit.chunk.chunk_id for hit in hits} == {hit.chunk.chunk_id for hit in whole.hits}
+    return SearchResult(
+        hits,
+        whole.rung,
+        whole.kb_version,
+        evidence=whole.evidence if same else None,
+        coverage=whole.coverage,
+    )
 
 
 def _own_context(ctx: RequestContext) -> RequestContext:
@@ -174,12 +179,14 @@ def _own_context(ctx: RequestContext) -> RequestContext:
 
 
 def _in_turns(lists: Sequence[Sequence[Hit]], most: int) -> tuple[Hit, ...]:
-    """The best of each list, then the second of each, without repeats."""
+    """The best of each list, then the second of each, without repeats; each at its best score."""
     merged: dict[int, Hit] = {}
     for row in zip_longest(*lists):
         for hit in row:
             if hit is not None:
-                merged.setdefault(hit.chunk.chunk_id, hit)
+                known = merged.setdefault(hit.chunk.chunk_id, hit)
+                if hit.score > known.score:
+                    merged[hit.chunk.chunk_id] = hit
     return tuple(merged.values())[:most]
 
 

@@ -15,9 +15,11 @@ from forebay.kernel.stages import Likeness, Sense
 from forebay.query.language import simplified
 
 MOST_TERMS = 3
+MOST_CHARACTERS = 80
 MOST_HAN = 8
 """Longer questions say which of the senses they mean."""
 MOST_SENSES = 3
+MOST_HITS = 6
 LEAST_SHARE = 0.5
 """A sense whose best hit scores less than this share of the best one's is no rival to it."""
 
@@ -42,42 +44,30 @@ def senses_of(
 ) -> tuple[Sense, ...]:
     """The senses that the hits show, best first; empty where there is one, or nobody can tell.
 
-    ``related`` and ``unrelated`` are percentiles: hits at least as alike as ``related`` are of one
-    group; two groups are rivals when no two of their hits are more alike than ``unrelated``. Each
-    group's best hit must name all that is asked for, or it is no sense of it but chance. Where no
-    two hits belong together, the question is vague rather than ambiguous.
+    ``related`` and ``unrelated`` are percentiles. Hits are grouped by average linkage for as long
+    as two groups are more alike than ``unrelated``; what is left apart are rivals. The hits of a
+    group must be as alike as ``related``, and one group must be more than one hit: where no two
+    belong together, the question is vague rather than ambiguous. Each group's best hit must name
+    all that is asked for, or it is no sense of it but chance.
     """
     terms = _terms(question)
     if not terms or len(hits) < 2 or len(likeness.percentiles) < len(hits):
         return ()
-    best = max(hit.score for hit in hits)
-    if best <= 0.0:
+    least = LEAST_SHARE * max(hit.score for hit in hits)
+    rivals = [at for at, hit in enumerate(hits) if hit.score >= least > 0.0 and _names(hit, terms)]
+    groups = _groups(rivals[:MOST_HITS], likeness, unrelated)
+    within = [_within(group, likeness) for group in groups if len(group) > 1]
+    if not 2 <= len(groups) <= MOST_SENSES or not within or min(within) < related:
         return ()
-    groups = [
-        group
-        for group in _groups(len(hits), likeness, related)
-        if hits[group[0]].score >= LEAST_SHARE * best and _names(hits[group[0]], terms)
-    ]
-    rivals: list[tuple[int, ...]] = []
-    if len(groups) > MOST_SENSES:
-        return ()
-    for group in groups:
-        if all(_apart(group, other, likeness, unrelated) for other in rivals):
-            rivals.append(group)
-        else:
-            # Something between two groups: they are not unrelated.
-            return ()
-    if len(rivals) < 2 or max(map(len, rivals)) < 2:
-        return ()
-    names = [_name(hits[group[0]]) for group in rivals]
+    names = [_name(hits[group[0]]) for group in groups]
     if len(set(names)) < len(names):
         return ()
-    return tuple(Sense(name, group) for name, group in zip(names, rivals, strict=True))
+    return tuple(Sense(name, group) for name, group in zip(names, groups, strict=True))
 
 
 def may_be_ambiguous(question: str) -> bool:
     """Whether a question is short enough to mean several things; before any vector is read."""
-    return bool(_terms(question))
+    return len(question) <= MOST_CHARACTERS and bool(_terms(question))
 
 
 def _terms(question: str) -> tuple[str, ...]:
@@ -96,22 +86,31 @@ def _names(hit: Hit, terms: Sequence[str]) -> bool:
     return all(term in text for term in terms)
 
 
-def _groups(count: int, likeness: Likeness, related: float) -> list[tuple[int, ...]]:
-    """Single-linkage groups in the order of their best hits."""
-    group = list(range(count))
-    for one in range(count):
-        for other in range(one):
-            if likeness.percentiles[one][other] >= related and group[one] != group[other]:
-                low, high = sorted((group[one], group[other]))
-                group = [low if each == high else each for each in group]
-    return [
-        tuple(at for at in range(count) if group[at] == name)
-        for name in sorted(set(group), key=group.index)
-    ]
+def _groups(places: Sequence[int], likeness: Likeness, unrelated: float) -> list[tuple[int, ...]]:
+    """Average-linkage groups of hits, in the order of their best."""
+    groups: list[tuple[int, ...]] = [(at,) for at in places]
+    while len(groups) > 1:
+        alike, one, other = max(
+            (_between(groups[a], groups[b], likeness), b, a)
+            for a in range(len(groups))
+            for b in range(a)
+        )
+        if alike <= unrelated:
+            break
+        joined = tuple(sorted(groups[one] + groups[other]))
+        groups = [each for at, each in enumerate(groups) if at not in (one, other)]
+        groups = sorted([*groups, joined])
+    return groups
 
 
-def _apart(one: Sequence[int], other: Sequence[int], likeness: Likeness, unrelated: float) -> bool:
-    return all(likeness.percentiles[a][b] <= unrelated for a in one for b in other)
+def _between(one: Sequence[int], other: Sequence[int], likeness: Likeness) -> float:
+    rows = likeness.percentiles
+    return sum(rows[a][b] for a in one for b in other) / (len(one) * len(other))
+
+
+def _within(group: Sequence[int], likeness: Likeness) -> float:
+    pairs = [likeness.percentiles[a][b] for a in group for b in group if a < b]
+    return sum(pairs) / len(pairs)
 
 
 def _name(hit: Hit) -> str:

@@ -96,9 +96,9 @@ def parts_of(question: str) -> tuple[str, ...]:
 
     Every part stands alone. Takes microseconds; the same for the same input.
     """
-    text = question.strip()
-    if len(text) > MOST_CHARACTERS or "\n" in text:
+    if len(question) > MOST_CHARACTERS or "\n" in question.strip():
         return ()
+    text = question.strip()
     chinese = _HAN.search(text) is not None
     sides = _sides(text, chinese=chinese)
     return sides or _questions(text, chinese=chinese)

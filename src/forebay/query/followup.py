@@ -189,8 +189,8 @@ def standalone(question: str, earlier: Sequence[str]) -> str:
 
 def depends(question: str) -> bool:
     """Whether a question leaves out what it is about."""
-    text = question.strip()
-    if not text or len(text) > MOST_CHARACTERS or "\n" in text:
+    text = "" if len(question) > MOST_CHARACTERS else question.strip()
+    if not text or "\n" in text:
         return False
     if _HAN.search(text):
         return _depends_zh(simplified(text))

@@ -13,6 +13,7 @@ import pytest
 from forebay.app.composition import Citing
 from forebay.context import ContextSettings, PromptBuilder
 from forebay.ingest import EstimatedTokenCounter
+from forebay.kernel.caching import Evidence
 from forebay.kernel.clock import SystemClock, WallClock
 from forebay.kernel.context import RequestContext
 from forebay.kernel.documents import Vectors
@@ -33,6 +34,7 @@ from forebay.policy.admission import Admission, AdmissionSettings, Desk, PoolRul
 from forebay.policy.gate import GateSettings, PoolGate
 from forebay.testing.generation import ScriptedGenerator, context, passage
 from forebay.testing.query import ScriptedReader
+from tests.unit.cache.tier_parts import EVIDENCE
 
 COUNTER = EstimatedTokenCounter()
 
@@ -44,6 +46,7 @@ class Searching:
         self.found = found
         self.requests: list[SearchRequest] = []
         self.failing: dict[str, Exception] = {}
+        self.evidence: Evidence | None = None
         self.active = self.most = 0
 
     async def retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
@@ -58,7 +61,7 @@ class Searching:
             raise self.failing[request.query]
         numbers = self.found.get(request.query, (1,))
         hits = tuple(passage(f"The text of {n}.", number=n) for n in numbers)
-        return SearchResult(hits[: request.top_k], "bm25", 3)
+        return SearchResult(hits[: request.top_k], "bm25", 3, self.evidence)
 
 
 class Alike:
@@ -187,6 +190,15 @@ async def test_the_whole_and_its_parts_are_merged_in_turns() -> None:
     assert sorted(one.query for one in life.searching.requests) == ["A", "A or B?", "B"]
     assert life.searching.most == 3
     assert end.rests is not None and end.rests.found.evidence is None
+
+
+async def test_what_the_whole_found_too_may_be_kept() -> None:
+    life = Life(compound("A or B?", "A", "B"), {"A or B?": (1, 2, 3), "A": (3, 1), "B": (2,)})
+    life.searching.evidence = EVIDENCE
+    _, end, _ = await life.ask("A or B?", top_k=3)
+    (prompt,) = life.generator.requests
+    assert [hit.chunk.chunk_id for hit in prompt.passages] == [1, 3, 2]
+    assert end.rests is not None and end.rests.found.evidence == EVIDENCE
 
 
 async def test_each_side_has_a_place_even_where_the_whole_knows_one_side_only() -> None:

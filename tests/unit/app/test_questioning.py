@@ -1,0 +1,90 @@
+"""How alike hits are, by a store's own vectors; the classifier fits the embedder or is not used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forebay.app.questioning import Likenings, classifier_for
+from forebay.app.settings import load_settings
+from forebay.kernel.errors import ConfigError
+from forebay.query import KindClassifier, QuerySettings
+from forebay.query.classifier import KINDS
+
+
+class Vectors:
+    """A snapshot's vectors: ten directions of ten chunks each."""
+
+    fingerprint = "f"
+
+    def __init__(self, groups: int = 10) -> None:
+        chance = np.random.default_rng(3)
+        rows = np.eye(groups * 2)[np.repeat(np.arange(groups), 10)]
+        rows = rows + 0.02 * chance.standard_normal(rows.shape)
+        self.table = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+        self.rows = len(self.table)
+        self.calls = 0
+
+    @property
+    def background_rows(self) -> tuple[np.ndarray, np.ndarray]:
+        self.calls += 1
+        return np.arange(self.rows), self.table
+
+    def stored(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        known = (ids >= 0) & (ids < self.rows)
+        return self.table[np.where(known, ids, 0)], known
+
+
+class Snapshot:
+    def __init__(self, vectors: Vectors) -> None:
+        self.vectors = vectors
+
+
+def likenings() -> Likenings:
+    return Likenings(None)  # type: ignore[arg-type]
+
+
+def test_percentiles_tell_one_topic_from_another() -> None:
+    like = likenings()._of("k", Snapshot(Vectors()), (0, 1, 50))  # type: ignore[arg-type]
+    assert like is not None
+    same, other = like.percentiles[0][1], like.percentiles[0][2]
+    assert same > 89.0 > other
+
+
+def test_a_kb_is_calibrated_once_until_it_has_grown() -> None:
+    likening, vectors = likenings(), Vectors()
+    for _ in range(3):
+        likening._of("k", Snapshot(vectors), (0, 1))  # type: ignore[arg-type]
+    assert vectors.calls == 1
+    grown = Vectors(groups=20)
+    likening._of("k", Snapshot(grown), (0, 1))  # type: ignore[arg-type]
+    assert grown.calls == 1
+
+
+def test_without_a_vector_nobody_can_tell() -> None:
+    likening = likenings()
+    assert likening._of("k", Snapshot(Vectors()), (0, 10_000)) is None  # type: ignore[arg-type]
+    few = Vectors()
+    few.table, few.rows = few.table[:3], 3
+    assert likening._of("few", Snapshot(few), (0, 1)) is None  # type: ignore[arg-type]
+
+
+def test_the_classifier_is_used_for_its_own_embedder_only(tmp_path: Path) -> None:
+    shipped = KindClassifier.shipped()
+    assert classifier_for(QuerySettings(), shipped.fingerprint) is not None
+    assert classifier_for(QuerySettings(), "another") is None
+    assert classifier_for(QuerySettings(), None) is None
+    file = tmp_path / "kinds.npz"
+    np.savez(file, fingerprint=np.array("own"), weights=np.ones((9, len(KINDS)), np.float16))
+    own = QuerySettings(classifier_path=str(file))
+    assert classifier_for(own, "own") is not None
+    with pytest.raises(ConfigError, match="another embedder"):
+        classifier_for(own, "another")
+
+
+def test_contradictions_fail_at_start() -> None:
+    for query in ({"hyde": True}, {"engine_rewriting": True}, {"unrelated_percentile": 99.9}):
+        with pytest.raises(ConfigError, match=r"query\."):
+            load_settings(None, {"query": query}, {})
