@@ -101,10 +101,12 @@ class Scheme:
         fingerprint: str,
         template: str,
         rules: Callable[[], AnswerRules],
+        ranked_by: str = "",
     ) -> None:
+        """``ranked_by`` stands for what orders hits anew."""
         self._rules = rules
         # Another release may score hits, write prompts and quote by other means.
-        searched_by = f"{settings_digest(settings.retrieval)} {__version__}"
+        searched_by = f"{settings_digest(settings.retrieval)} {ranked_by} {__version__}"
         self._setup = Setup(identity, fingerprint, searched_by, "")
         made_by = (settings.generation, settings.context, settings.query)
         self._with_kind = with_kind if settings.query.enabled else None
@@ -222,8 +224,9 @@ class Tiers(msgspec.Struct):
 class TierOpener:
     """Builds the tiers of a process around its stages, each as it comes to be built."""
 
-    def __init__(self, reading: Reading, shared: SharedValues | None) -> None:
+    def __init__(self, reading: Reading, shared: SharedValues | None, ranked_by: str = "") -> None:
         self._reading = reading
+        self._ranked_by = ranked_by
         self._settings = reading.settings.cache
         self._shared = shared
         self._wall: Clock = WallClock()
@@ -346,6 +349,7 @@ class TierOpener:
             fingerprint,
             template,
             lambda: self.tiers.rules,
+            self._ranked_by,
         )
 
     def _memory(self, name: str, max_bytes: int) -> MemoryTier[bytes]:
@@ -376,14 +380,19 @@ class TierOpener:
 
 
 @asynccontextmanager
-async def open_tiers(reading: Reading, *, share: bool) -> AsyncIterator[TierOpener]:
-    """What builds the tiers of a process; ``share``: with what other processes have made."""
+async def open_tiers(
+    reading: Reading, *, share: bool, ranked_by: str = ""
+) -> AsyncIterator[TierOpener]:
+    """What builds the tiers of a process; ``share``: with what other processes have made.
+
+    ``ranked_by`` stands in keys for what orders hits anew.
+    """
     settings = reading.settings
     async with AsyncExitStack() as stack:
         values: RedisValues | None = None
         if share and settings.cache.shared and settings.coordination.redis_url:
             values = await stack.enter_async_context(_open_values(settings, reading.clock))
-        opener = TierOpener(reading, values)
+        opener = TierOpener(reading, values, ranked_by)
         await opener.read()
         stack.push_async_callback(opener.close)
         yield opener

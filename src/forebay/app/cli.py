@@ -14,6 +14,7 @@ import typer
 from forebay import __version__
 from forebay.app.cli_bench import bench_app
 from forebay.app.cli_cache import cache_app
+from forebay.app.cli_distill import distill_app
 from forebay.app.cli_eval import eval_app
 from forebay.app.cli_options import (
     ConfigFlag,
@@ -47,6 +48,7 @@ app.add_typer(bench_app, name="bench", no_args_is_help=True)
 app.add_typer(simulate_app, name="simulate", no_args_is_help=True)
 app.add_typer(eval_app, name="eval", no_args_is_help=True)
 app.add_typer(tune_app)
+app.add_typer(distill_app)
 
 SetFlag = Annotated[
     list[str] | None,

@@ -16,7 +16,7 @@ import uvloop
 from forebay import __version__
 from forebay.app.admitting import open_admission, small_pool
 from forebay.app.bearer_keys import generation_keys
-from forebay.app.caching import Charging, TierOpener, Tiers, open_tiers
+from forebay.app.caching import Charging, TierOpener, Tiers
 from forebay.app.eventing import Events, open_events
 from forebay.app.fragile import open_fragility
 from forebay.app.guarding import Guarded, open_guarded
@@ -27,6 +27,7 @@ from forebay.app.prefilling import Around, open_prewarming
 from forebay.app.prewarming import Prewarmer
 from forebay.app.questioning import with_questions
 from forebay.app.remote import RemoteWriting
+from forebay.app.reranking import Reranking, open_ranked_tiers
 from forebay.app.rewarming import open_rewarming
 from forebay.app.runtime import Process, Reading, open_process, store_folder
 from forebay.app.settings import Settings, environment
@@ -174,13 +175,13 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
         admission, quotas = await stack.enter_async_context(
             open_admission(settings, reading.clock, store_folder(settings), shared)
         )
-        opener = await stack.enter_async_context(open_tiers(reading, share=share))
+        opener, reranking = await open_ranked_tiers(stack, reading, share=share)
         guarded = await stack.enter_async_context(open_guarded(reading))
         fragility = await stack.enter_async_context(open_fragility(reading))
-        ladder, retriever = await _retrieving(stack, reading, opener, admission)
+        ladder, retriever = await _retrieving(stack, reading, opener, admission, reranking)
         prompting = PromptBuilder(_within_pools(settings), counter, secrets.token_hex(8))
         parts = AnswerParts(
-            retriever=HeatedRetriever(opener.retriever(retriever, prompting.version), guarded.heat),
+            retriever=_kept(opener, reranking.over(retriever), prompting.version, guarded),
             prompting=opener.prompting(prompting, prompting.version),
             generator=generator,
             cite=Citing,
@@ -265,12 +266,25 @@ async def _charge_question(
     return tokens
 
 
+def _kept(
+    opener: TierOpener, retriever: Retriever, template: str, guarded: Guarded
+) -> HeatedRetriever:
+    """Retrieval with what was found before, and with an eye on what is found often."""
+    return HeatedRetriever(opener.retriever(retriever, template), guarded.heat)
+
+
 async def _retrieving(
-    stack: AsyncExitStack, reading: Reading, opener: TierOpener, admission: Admission
+    stack: AsyncExitStack,
+    reading: Reading,
+    opener: TierOpener,
+    admission: Admission,
+    reranking: Reranking,
 ) -> tuple[LadderRetriever, BoundedRetriever]:
     """Retrieval below the caches, innermost first: the ladder of rungs, and a bound on it."""
     embedder = opener.embedder(reading.embedder)
-    ladder = await stack.enter_async_context(open_ladder(reading, embedder))
+    ladder = await stack.enter_async_context(
+        open_ladder(reading, embedder, with_vectors=reranking.parts is not None)
+    )
     kinded = KindedRetriever(ladder) if reading.settings.query.enabled else ladder
     return ladder, _bounded(kinded, reading.settings, admission)
 

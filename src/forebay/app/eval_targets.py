@@ -135,7 +135,7 @@ async def _local_targets(
             open_process(settings, write=True) as process,
             open_answerer(process) as answerer,
         ):
-            indexing = _Indexing(process.writing, process.reading.reader, words, output)
+            indexing = Indexing(process.writing, process.reading.reader, words, output)
 
             async def indexed(asked: QuestionSet) -> Target:
                 return LocalTarget(answerer.answering, await indexing.of(asked))
@@ -179,7 +179,7 @@ class LocalTarget:
         raise ForebayError("the answer ended before it was complete.")
 
 
-class _Indexing:
+class Indexing:
     """Brings the documents of sets into knowledge bases of their own, each once."""
 
     def __init__(self, writing: Any, reader: Any, words: EvalWords, output: Output) -> None:

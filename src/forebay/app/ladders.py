@@ -42,9 +42,12 @@ def over_engines(parts: AnswerParts, settings: Settings, counter: TokenCounter) 
 
 @asynccontextmanager
 async def open_ladder(
-    reading: Reading, embedder: Embedder | None
+    reading: Reading, embedder: Embedder | None, *, with_vectors: bool = False
 ) -> AsyncIterator[LadderRetriever]:
-    """Retrieval of a process; ``embedder`` remembers what ``reading``'s own made."""
+    """Retrieval of a process; ``embedder`` remembers what ``reading``'s own made.
+
+    ``with_vectors``: for a reranker above.
+    """
     settings, clock, chance = reading.settings.retrieval, reading.clock, random.SystemRandom()
     shared = (settings, reading.threads.executor)
     get = reading.indexes.get
@@ -55,8 +58,9 @@ async def open_ladder(
     if embedder is not None and reading.embedder is not None:
         # A remembered vector says nothing of the embedder.
         probe = MeaningRetriever(get, reading.embedder, *shared)
+        hybrid = HybridRetriever(get, embedder, *shared, with_vectors=with_vectors)
         rungs = [
-            Rung(HYBRID, HybridRetriever(get, embedder, *shared), (VECTORS_PART, WORDS_PART)),
+            Rung(HYBRID, hybrid, (VECTORS_PART, WORDS_PART)),
             rungs[0],
             Rung(MEANING, MeaningRetriever(get, embedder, *shared), (VECTORS_PART,), spare=True),
             rungs[1],

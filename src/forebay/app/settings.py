@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -33,13 +33,16 @@ from forebay.pipeline.embedding import BackgroundEmbeddingSettings
 from forebay.pipeline.folders import FolderSettings
 from forebay.pipeline.knowledge import KB_NAME
 from forebay.pipeline.meaning import MeaningSettings
+from forebay.pipeline.reranking import RerankingSettings
 from forebay.pipeline.writer import WriterSettings
 from forebay.policy.admission import AdmissionSettings
+from forebay.policy.cascade import CascadeSettings
 from forebay.policy.engine_ladder import EngineLadderSettings
 from forebay.policy.fragility import FragilitySettings
 from forebay.policy.ladder import LadderSettings
 from forebay.policy.splitting import SplittingSettings
 from forebay.query.settings import QuerySettings
+from forebay.rerank.settings import DearSettings, LightSettings
 from forebay.retrieval.settings import RetrievalSettings
 from forebay.store.settings import StoreSettings as RecordSettings
 from forebay.telemetry.settings import TelemetrySettings
@@ -130,6 +133,21 @@ class SearchingSettings(RetrievalSettings, frozen=True, forbid_unknown_fields=Tr
     ladder: LadderSettings = LadderSettings()
 
 
+class RerankSettings(RerankingSettings, frozen=True, forbid_unknown_fields=True):
+    """Who orders what the search found."""
+
+    backend: Annotated[
+        Literal["auto", "off", "light", "cascade"],
+        msgspec.Meta(
+            description="`auto`: the light reranker where one ships for the embedder; `light`; "
+            "`cascade`: the dear one too, where the light one is unsure; `off`."
+        ),
+    ] = "off"
+    light: LightSettings = LightSettings()
+    cascade: CascadeSettings = CascadeSettings()
+    dear: DearSettings = DearSettings()
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything ``forebay.toml`` may say."""
 
@@ -140,6 +158,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     embedding: EmbeddingSettings = EmbeddingSettings()
     query: QuerySettings = QuerySettings()
     retrieval: SearchingSettings = SearchingSettings()
+    rerank: RerankSettings = RerankSettings()
     context: ContextSettings = ContextSettings()
     generation: AnsweringSettings = AnsweringSettings()
     admission: AdmissionSettings = AdmissionSettings()

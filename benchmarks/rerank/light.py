@@ -1,0 +1,196 @@
+"""Trains the shipped light reranker on one half of each set's questions; measures on the other.
+
+    python benchmarks/rerank/light.py --data ../shared/data --write > benchmarks/rerank/light.json
+
+Training is by labels. ``left_out`` trains once more without each of the four main sets' documents
+and questions and measures on that set: what a corpus nobody trained on may hope for. ``--write``
+replaces the model in the package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from gather import MAIN, PAIRS, UNSEEN, gather, machine, trainable
+
+from forebay.lab.distill.light import LightTraining, Parameters, train
+from forebay.lab.distill.light_data import (
+    LightRow,
+    calibrated,
+    examples_of,
+    measured,
+    ndcg_of,
+    scores_of,
+)
+from forebay.lab.distill.light_export import LightDescription, light_graph
+from forebay.rerank.features import FEATURES_VERSION
+
+MODEL = Path(__file__).parents[2] / "src" / "forebay" / "rerank" / "data" / "light.onnx"
+RESAMPLES_SEED = 1
+
+
+def fit(rows: Sequence[LightRow], training: LightTraining) -> Parameters:
+    """Train on ``rows``."""
+    began = time.perf_counter()
+    losses: list[float] = []
+    found = train(examples_of(rows), training, lambda _, loss: losses.append(loss))
+    took = time.perf_counter() - began
+    print(
+        f"{len(rows)} rows: loss {losses[0]:.4f} to {losses[-1]:.4f}, {took:.0f} s",
+        file=sys.stderr,
+        flush=True,
+    )
+    return found
+
+
+def overall(
+    tables: dict[str, dict[str, Any]],
+    rows: dict[str, list[LightRow]],
+    parameters: dict[str, Parameters],
+) -> dict[str, float]:
+    """The mean gain of the main sets, each set weighing the same, with its interval."""
+    chance = np.random.default_rng(RESAMPLES_SEED)
+    draws = []
+    for name in MAIN:
+        own = rows[name]
+        gains = ndcg_of(own, scores_of(parameters[name], own), 10) - ndcg_of(own, None, 10)
+        picks = chance.integers(0, len(gains), (2000, len(gains)))
+        draws.append(gains[picks].mean(axis=1))
+    means = np.mean(draws, axis=0)
+    low, high = np.quantile(means, (0.025, 0.975))
+    gain = float(np.mean([tables[name]["gain"] for name in MAIN]))
+    return {"gain": round(gain, 4), "low": round(float(low), 4), "high": round(float(high), 4)}
+
+
+def table(parameters: Parameters, rows: list[LightRow], depth: int = 10) -> dict[str, Any]:
+    """One set's measures."""
+    [found] = measured(rows, scores_of(parameters, rows), depth).values()
+    return {
+        name: round(value, 4) if isinstance(value, float) else value
+        for name, value in msgspec.structs.asdict(found).items()
+    }
+
+
+def reliability(rows: Sequence[LightRow], parameters: Parameters) -> dict[str, Any]:
+    """How often candidates told a relevance are relevant, by tenths, on held-out questions."""
+    middle, width = calibrated(parameters, [row for row in rows if not row.held_out])
+    held = [row for row in rows if row.held_out]
+    scores = np.concatenate(scores_of(parameters, held)).astype(np.float64)
+    told = 1 / (1 + np.exp(-(scores - middle) / width))
+    right = np.concatenate([row.relevant for row in held])
+    bins = []
+    for low in np.arange(0, 1, 0.1):
+        inside = (told >= low) & (told < low + 0.1)
+        if inside.any():
+            bins.append(
+                {
+                    "candidates": int(inside.sum()),
+                    "told": round(float(told[inside].mean()), 3),
+                    "relevant": round(float(right[inside].mean()), 3),
+                }
+            )
+    error = sum(b["candidates"] * abs(b["told"] - b["relevant"]) for b in bins) / len(told)
+    return {"middle": middle, "width": width, "error": round(error, 4), "bins": bins}
+
+
+async def fingerprint() -> str:
+    """Whose vectors the sets' are."""
+    from forebay.app.settings import load_settings, model_cache
+    from forebay.embedding.opening import open_embedder
+    from forebay.kernel.clock import SystemClock
+
+    settings, _ = load_settings(None, {}, {})
+    embedder = await open_embedder(
+        settings.embedding, cache=model_cache(settings), clock=SystemClock()
+    )
+    assert embedder is not None
+    mark = embedder.spec.fingerprint
+    await embedder.close()
+    return mark
+
+
+def main() -> None:
+    """Gather, train, measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/forebay-bench")
+    parser.add_argument("--candidates", type=int, default=30)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--short", action="store_true", help="the model itself, nothing left out")
+    arguments = parser.parse_args()
+    data = arguments.data / "retrieval"
+    rows = {
+        name: [one.row for one in gather(data, arguments.cache, name, arguments.candidates)]
+        for name in PAIRS
+    }
+    learning = {name: trainable(data, name, rows[name]) for name in PAIRS if name not in UNSEEN}
+    held = {name: [row for row in rows[name] if row.held_out] for name in PAIRS}
+    training, embedder = LightTraining(), asyncio.run(fingerprint())
+    model = fit([row for some in learning.values() for row in some], training)
+    tables = {name: table(model, held[name]) for name in PAIRS}
+    at_5 = {name: table(model, held[name], 5) for name in MAIN}
+    known = [row for name in MAIN for row in (*learning[name], *held[name])]
+    curve = reliability(known, model)
+    report: dict[str, Any] = {
+        **machine(),
+        "training": msgspec.to_builtins(training),
+        "trained_on": {name: len(some) for name, some in learning.items()},
+        "held_out_ndcg@10": tables,
+        "main": overall(tables, held, dict.fromkeys(MAIN, model)),
+        "held_out_ndcg@5": at_5,
+        "relevance": curve,
+    }
+    if arguments.write:
+        description = LightDescription(
+            embedder=embedder,
+            features_version=FEATURES_VERSION,
+            middle=curve["middle"],
+            width=curve["width"],
+            trained_on="labels of SciFact, TAT-QA, HotpotQA, XQuAD en/zh and DRCD: questions whose "
+            "text has an even CRC-32 (of XQuAD those even in both languages)",
+        )
+        MODEL.parent.mkdir(exist_ok=True)
+        MODEL.write_bytes(light_graph(model, description))
+        report["model_bytes"] = MODEL.stat().st_size
+    if not arguments.short:
+        report |= variants(learning, held, training)
+    json.dump(report, sys.stdout, indent=1)
+
+
+def variants(
+    learning: dict[str, list[LightRow]],
+    held: dict[str, list[LightRow]],
+    training: LightTraining,
+) -> dict[str, Any]:
+    """Trained without a set; without learned projections."""
+    without: dict[str, Parameters] = {}
+    for left_out in MAIN:
+        word = left_out.split()[0]
+        some = [row for name, rows in learning.items() if word not in name for row in rows]
+        without[left_out] = fit(some, training)
+    tables = {name: table(without[name], held[name]) for name in MAIN}
+    fixed = msgspec.structs.replace(training, projection_rate=0.0)
+    still = fit([row for some in learning.values() for row in some], fixed)
+    free = msgspec.structs.replace(training, projection_rate=1e-4, hold=0.0)
+    loose = fit([row for some in learning.values() for row in some], free)
+    return {
+        "left_out": {**tables, "main": overall(tables, held, without)},
+        "projections_as_they_begin": {name: table(still, held[name]) for name in MAIN},
+        "projections_not_held": {name: table(loose, held[name]) for name in MAIN},
+    }
+
+
+if __name__ == "__main__":
+    main()

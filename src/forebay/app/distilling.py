@@ -1,0 +1,314 @@
+"""``forebay distill``: gathers candidates, asks a teacher, trains the light reranker on them."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from forebay.app.eval_targets import EvalWords, Indexing
+from forebay.app.judging import JudgeWords, open_judge
+from forebay.app.keys import read_key
+from forebay.app.operations import load, run
+from forebay.app.output import Output
+from forebay.app.words import Words
+from forebay.kernel.clock import Deadline, SystemClock
+from forebay.kernel.context import Principal, RequestContext
+from forebay.kernel.documents import Hit
+from forebay.kernel.errors import ConfigError
+from forebay.kernel.stages import Reranker, Retriever, SearchRequest
+from forebay.lab.distill.light import LightTraining, Parameters, train
+from forebay.lab.distill.light_data import (
+    LightRow,
+    Ordering,
+    calibrated,
+    examples_of,
+    is_held_out,
+    measured,
+    ndcg_of,
+    scores_of,
+)
+from forebay.lab.distill.light_export import LightDescription, light_graph
+from forebay.lab.evaluate.datasets import Question, QuestionSet, load_set
+from forebay.lab.evaluate.target import Passage
+from forebay.pipeline.reranking import text_of
+from forebay.rerank.cross_encoder import CrossEncoder, CrossEncoderReranker
+from forebay.rerank.endpoint import EndpointReranker
+from forebay.rerank.features import FEATURES_VERSION, candidates_of
+from forebay.rerank.sentences import SentenceReranker, SentenceSettings
+from forebay.rerank.settings import CrossEncoderSettings, EndpointSettings
+
+Teacher = Callable[[Question, Sequence[Hit]], Awaitable[Sequence[float]]]
+"""From a question and its candidates to one relevance in 0..1 each."""
+TEACHERS = ("labels", "endpoint", "onnx", "judge", "sentences")
+ASK_S = 600.0
+LEAST_ROWS = 8
+_NEVER = 1e-6
+
+
+class DistillWords(Words, frozen=True, kw_only=True):
+    """What the command line says of a distillation."""
+
+    sets: list[Path]
+    write: Path
+    teacher: str = "labels"
+    endpoint: str = ""
+    model: str = ""
+    key_file: Path | None = None
+    logits: bool = False
+    folder: Path | None = None
+    documents: list[Path] | None = None
+    store: Path | None = None
+    limit: int | None = None
+    candidates: int = 30
+    epochs: int = 15
+    temperature: float = 1.0
+    seed: int = 7
+    config: Path | None = None
+
+
+class Distilled(msgspec.Struct, frozen=True):
+    """What came of it: nDCG@5 of held-out questions by set, and of the teacher where one spoke."""
+
+    file: str
+    bytes: int
+    trained_on: int
+    held_out: dict[str, Ordering]
+    teacher: dict[str, float]
+
+
+def distill(words: DistillWords, flags: dict[str, Any], output: Output) -> int:
+    """Train, write the model, say how well it orders questions it was not trained on."""
+    _check(words)
+    sets = [load_set(path) for path in words.sets]
+    rows, embedder = run(_gathered(words, flags, sets, output))
+    learning = [row for row in rows if not row.held_out]
+    if sum(bool(row.teacher) or bool(row.relevant.any()) for row in learning) < LEAST_ROWS:
+        raise ConfigError(
+            f"fewer than {LEAST_ROWS} questions have something to learn from; give more, or a "
+            "teacher that needs no labels (--teacher)."
+        )
+    training = LightTraining(epochs=words.epochs, seed=words.seed)
+    with output.progress() as progress:
+        bar = progress.add_task("training", total=words.epochs)
+        model = train(
+            examples_of(learning, words.temperature), training, lambda *_: progress.advance(bar)
+        )
+    found = _written(words, model, rows, embedder)
+    _tell(found, output)
+    return 0
+
+
+def _check(words: DistillWords) -> None:
+    if words.teacher not in TEACHERS:
+        raise ConfigError(f"--teacher is one of {', '.join(TEACHERS)}, not {words.teacher!r}.")
+    if words.teacher in ("endpoint", "judge") and not words.endpoint:
+        raise ConfigError(f"--teacher {words.teacher} needs its address: --endpoint.")
+    if words.teacher == "judge" and not words.model:
+        raise ConfigError("--teacher judge asks a model: name it with --model.")
+    if words.teacher == "onnx" and words.folder is None:
+        raise ConfigError("--teacher onnx needs the folder of a cross-encoder: --folder.")
+
+
+async def _gathered(
+    words: DistillWords, flags: dict[str, Any], sets: Sequence[QuestionSet], output: Output
+) -> tuple[list[LightRow], str]:
+    """Candidates of every question with what the teacher says, and whose vectors they have."""
+    from forebay.app.runtime import open_process
+    from forebay.retrieval import HybridRetriever
+
+    settings = load(words.config, flags)
+    with tempfile.TemporaryDirectory(prefix="forebay-distill-") as folder:
+        store = msgspec.structs.replace(settings.store, path=str(words.store or folder))
+        settings = msgspec.structs.replace(settings, store=store, knowledge={})
+        async with open_process(settings, write=True) as process:
+            reading = process.reading
+            if reading.embedder is None:
+                raise ConfigError("the light reranker reads vectors: set embedding.backend.")
+            asked = EvalWords(sets=words.sets, documents=words.documents)
+            indexing = Indexing(process.writing, reading.reader, asked, output)
+            patient = msgspec.structs.replace(
+                settings.retrieval, vector_timeout_ms=int(1e3 * ASK_S)
+            )
+            retriever = HybridRetriever(
+                reading.indexes.get,
+                reading.embedder,
+                patient,
+                reading.threads.executor,
+                with_vectors=True,
+            )
+            rows: list[LightRow] = []
+            async with _teacher(words, reading.embedder) as teacher:
+                for one in sets:
+                    kb = await indexing.of(one)
+                    rows += await _rows(retriever, kb, one, teacher, words, output)
+            return rows, reading.embedder.spec.fingerprint
+
+
+async def _rows(
+    retriever: Retriever,
+    kb: str,
+    asked: QuestionSet,
+    teacher: Teacher | None,
+    words: DistillWords,
+    output: Output,
+) -> list[LightRow]:
+    rows: list[LightRow] = []
+    questions = asked.questions[: words.limit]
+    with output.progress() as progress:
+        bar = progress.add_task(f"{asked.name}: candidates", total=len(questions))
+        for question in questions:
+            row = await _row(
+                retriever, SearchRequest(kb, question.text, words.candidates), question, teacher
+            )
+            if row is not None:
+                rows.append(msgspec.structs.replace(row, group=asked.name))
+            progress.advance(bar)
+    return rows
+
+
+async def _row(
+    retriever: Retriever, request: SearchRequest, question: Question, teacher: Teacher | None
+) -> LightRow | None:
+    """One question's candidates; None where words alone were sure and nothing is ordered anew."""
+    found = await retriever.retrieve(_context(), request)
+    if found.vectors is None or len(found.hits) < 2:
+        return None
+    made = candidates_of(question.text, found.hits, found.vectors)
+    told = () if teacher is None else await teacher(question, found.hits)
+    kept = np.clip(np.array(told, np.float64), _NEVER, 1 - _NEVER)
+    return LightRow(
+        group="",
+        question=question.text,
+        features=made.features,
+        query=made.query,
+        vectors=made.vectors,
+        documents=tuple(hit.chunk.document_id for hit in found.hits),
+        relevance=question.relevance,
+        held_out=is_held_out(question.text),
+        teacher=tuple(np.log(kept / (1 - kept)).tolist()),
+    )
+
+
+@asynccontextmanager
+async def _teacher(words: DistillWords, embedder: Any) -> AsyncIterator[Teacher | None]:
+    """Who is asked; None: labels."""
+    if words.teacher == "labels":
+        yield None
+    elif words.teacher == "judge":
+        named = JudgeWords(
+            judge=words.endpoint, judge_model=words.model, judge_key_file=words.key_file
+        )
+        async with open_judge(named) as opened:
+            assert opened is not None
+            judge = opened.judge
+
+            async def judged(question: Question, hits: Sequence[Hit]) -> Sequence[float]:
+                passages = [
+                    Passage(hit.chunk.document_id, hit.chunk.text, hit.score, hit.chunk.title)
+                    for hit in hits
+                ]
+                judgement = await judge.judge(question, passages)
+                return [verdict.corrected for verdict in judgement.verdicts]
+
+            yield judged
+    else:
+        reranker = await _reranker(words, embedder)
+
+        async def scored(question: Question, hits: Sequence[Hit]) -> Sequence[float]:
+            return await reranker.rerank(_context(), question.text, [text_of(hit) for hit in hits])
+
+        try:
+            yield scored
+        finally:
+            if isinstance(reranker, EndpointReranker | CrossEncoderReranker):
+                await reranker.close()
+
+
+async def _reranker(words: DistillWords, embedder: Any) -> Reranker:
+    if words.teacher == "endpoint":
+        return EndpointReranker(
+            EndpointSettings(
+                base_url=words.endpoint,
+                model=words.model,
+                api_key=read_key(words.key_file) or "",
+                logits=words.logits,
+                timeout_s=ASK_S,
+            )
+        )
+    if words.teacher == "onnx":
+        settings = CrossEncoderSettings(path=str(words.folder), timeout_s=ASK_S, max_waiting=1024)
+        return CrossEncoderReranker(await asyncio.to_thread(CrossEncoder, settings), settings)
+    return SentenceReranker(embedder, SentenceSettings())
+
+
+def _context() -> RequestContext:
+    clock = SystemClock()
+    return RequestContext(
+        request_id="distill",
+        principal=Principal(admin=True),
+        deadline=Deadline.after(ASK_S, clock),
+        clock=clock,
+    )
+
+
+def _written(
+    words: DistillWords, model: Parameters, rows: list[LightRow], embedder: str
+) -> Distilled:
+    labelled = [row for row in rows if not row.held_out and row.relevance]
+    middle, width = calibrated(model, labelled) if labelled else (0.0, 1.0)
+    names = ", ".join(path.name for path in words.sets)
+    description = LightDescription(
+        embedder=embedder,
+        features_version=FEATURES_VERSION,
+        middle=middle,
+        width=width,
+        trained_on=f"{words.teacher} of {names}: questions whose text has an even CRC-32",
+    )
+    data = light_graph(model, description)
+    words.write.write_bytes(data)
+    held = [row for row in rows if row.held_out and any(row.relevance.values())]
+    return Distilled(
+        file=words.write.name,
+        bytes=len(data),
+        trained_on=sum(not row.held_out for row in rows),
+        held_out=measured(held, scores_of(model, held), 5) if held else {},
+        teacher=_by_teacher(held),
+    )
+
+
+def _by_teacher(rows: Sequence[LightRow]) -> dict[str, float]:
+    """nDCG@5 of held-out questions in the teacher's own order, by set."""
+    found: dict[str, float] = {}
+    for group in dict.fromkeys(row.group for row in rows if row.teacher):
+        own = [row for row in rows if row.group == group]
+        scores = [np.array(row.teacher, np.float32) for row in own]
+        found[group] = round(float(ndcg_of(own, scores, 5).mean()), 4)
+    return found
+
+
+def _tell(found: Distilled, output: Output) -> None:
+    if output.as_json:
+        output.result(found)
+        return
+    output.line(f"{found.file}: {found.bytes} bytes, trained on {found.trained_on} questions")
+    rows = [
+        (
+            name,
+            one.questions,
+            f"{one.search:.3f}",
+            f"{one.reranked:.3f}",
+            f"{one.gain:+.3f} ({one.low:+.3f} to {one.high:+.3f})",
+            f"{found.teacher[name]:.3f}" if name in found.teacher else "-",
+        )
+        for name, one in found.held_out.items()
+    ]
+    if rows:
+        output.line("nDCG@5 of questions that were held out:")
+        output.table(("set", "questions", "search", "reranked", "gain", "teacher"), rows)

@@ -1,0 +1,149 @@
+"""Candidates gathered for the light reranker: what it learns from, and how well it orders them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.lab.distill.late_export import calibrate_scores
+from forebay.lab.distill.light import LightExamples, Parameters, score, shares_of
+from forebay.lab.evaluate.intervals import mean_interval
+from forebay.lab.evaluate.measures import ndcg
+
+Floats = NDArray[np.float32]
+_SCORED_AT_ONCE = 256
+
+
+class LightRow(msgspec.Struct, frozen=True):
+    """One question's candidates in the search's order.
+
+    ``features`` (n x F), ``query`` (d), ``vectors`` (n x d); ``documents`` are the candidates' ids
+    and ``relevance`` grades documents; ``teacher`` scores candidates as logits, empty where no
+    teacher was asked. ``held_out``: kept apart for measuring.
+    """
+
+    group: str
+    question: str
+    features: Floats
+    query: Floats
+    vectors: Floats
+    documents: tuple[str, ...]
+    relevance: Mapping[str, int]
+    held_out: bool
+    teacher: tuple[float, ...] = ()
+
+    @property
+    def relevant(self) -> NDArray[np.bool_]:
+        """Which candidates are relevant."""
+        return np.array([self.relevance.get(one, 0) > 0 for one in self.documents], np.bool_)
+
+
+class Ordering(msgspec.Struct, frozen=True):
+    """nDCG of one group's held-out questions; ``gain`` with its interval is over the search."""
+
+    questions: int
+    search: float
+    reranked: float
+    gain: float
+    low: float
+    high: float
+
+
+def is_held_out(question: str) -> bool:
+    """Odd CRC-32 of the question's text: the half that nothing here is tuned or trained on."""
+    return zlib.crc32(question.encode()) % 2 == 1
+
+
+def examples_of(rows: Sequence[LightRow], temperature: float = 1.0) -> LightExamples:
+    """What to train on: the teacher's shares where there is one, else even shares of the relevant.
+
+    Rows without a relevant candidate teach nothing without a teacher and are left out. A group
+    weighs by the square root of its questions, so that none drowns the others.
+    """
+    rows = [row for row in rows if row.teacher or row.relevant.any()]
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row.group] = counts.get(row.group, 0) + 1
+    weight = np.array([counts[row.group] ** -0.5 for row in rows], np.float32)
+    plain = _stacked(rows)
+    target = np.zeros_like(plain.target)
+    for place, row in enumerate(rows):
+        count = len(row.documents)
+        if row.teacher:
+            told = np.array([row.teacher], np.float32)
+            target[place, :count] = shares_of(told, np.ones_like(told, np.bool_), temperature)[0]
+        else:
+            target[place, :count] = row.relevant / row.relevant.sum()
+    return msgspec.structs.replace(plain, target=target, weight=weight / weight.mean())
+
+
+def scores_of(parameters: Parameters, rows: Sequence[LightRow]) -> list[Floats]:
+    """The model's scores of each row's candidates."""
+    found: list[Floats] = []
+    for start in range(0, len(rows), _SCORED_AT_ONCE):
+        some = rows[start : start + _SCORED_AT_ONCE]
+        scores = score(parameters, _stacked(some))
+        found += [scores[at, : len(row.documents)] for at, row in enumerate(some)]
+    return found
+
+
+def calibrated(parameters: Parameters, rows: Sequence[LightRow]) -> tuple[float, float]:
+    """``middle`` and ``width`` of the curve from scores to relevance, by the rows' labels."""
+    scores = np.concatenate(scores_of(parameters, rows))
+    return calibrate_scores(scores, np.concatenate([row.relevant for row in rows]))
+
+
+def ndcg_of(rows: Sequence[LightRow], scores: Sequence[Floats] | None, depth: int) -> Floats:
+    """Return nDCG per row when ordered by ``scores``; None: in the search's order."""
+    rankings = {}
+    for at, row in enumerate(rows):
+        order = (
+            range(len(row.documents))
+            if scores is None
+            else np.argsort(-scores[at], kind="stable").tolist()
+        )
+        rankings[str(at)] = [row.documents[place] for place in order]
+    judged = {str(at): row.relevance for at, row in enumerate(rows)}
+    values = ndcg(judged, rankings, depth)
+    return np.array([values[str(at)] for at in range(len(rows))], np.float32)
+
+
+def measured(
+    rows: Sequence[LightRow], scores: Sequence[Floats], depth: int, seed: int = 1
+) -> dict[str, Ordering]:
+    """The gain over the search by group."""
+    before, after = ndcg_of(rows, None, depth), ndcg_of(rows, scores, depth)
+    chance = np.random.default_rng(seed)
+    found: dict[str, Ordering] = {}
+    for group in dict.fromkeys(row.group for row in rows):
+        own = np.array([row.group == group for row in rows])
+        found[group] = _ordering(before[own], after[own], chance)
+    return found
+
+
+def _ordering(before: Floats, after: Floats, chance: np.random.Generator) -> Ordering:
+    gains = (after - before).astype(np.float64)
+    low, high = mean_interval(gains, chance)
+    return Ordering(
+        len(gains), float(before.mean()), float(after.mean()), float(gains.mean()), low, high
+    )
+
+
+def _stacked(rows: Sequence[LightRow]) -> LightExamples:
+    """Rows padded to the longest, without targets."""
+    most = max(len(row.documents) for row in rows)
+    size, width = len(rows[0].query), rows[0].features.shape[1]
+    features = np.zeros((len(rows), most, width), np.float32)
+    vectors = np.zeros((len(rows), most, size), np.float32)
+    mask = np.zeros((len(rows), most), np.bool_)
+    for at, row in enumerate(rows):
+        count = len(row.documents)
+        features[at, :count], vectors[at, :count] = row.features, row.vectors
+        mask[at, :count] = True
+    queries = np.stack([row.query for row in rows])
+    shares = np.zeros((len(rows), most), np.float32)
+    return LightExamples(features, queries, vectors, mask, shares, np.ones(len(rows), np.float32))

@@ -1,0 +1,134 @@
+"""Writes a trained light reranker as the ONNX graph that ``forebay.rerank.light`` loads."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from forebay.lab.distill.light import CLIP, FUSED_WEIGHT, SPREAD, Parameters
+
+KIND = "light-reranker"
+OPSET = 18
+IR_VERSION = 9
+_TINY = 1e-6
+
+
+class LightDescription(msgspec.Struct, frozen=True):
+    """What the graph says of itself.
+
+    ``embedder``: the fingerprint of the embedder whose vectors it reads. A score of ``middle`` is
+    relevance one half, and every ``width`` above moves it by e. ``trained_on``: the data.
+    """
+
+    embedder: str
+    features_version: int
+    middle: float
+    width: float
+    trained_on: str
+
+
+def light_graph(parameters: Parameters, description: LightDescription) -> bytes:
+    """Return the model's file: projections in half precision, all else in single."""
+    dimensions, _ = parameters["query"].shape
+    features = len(parameters["mean"])
+    constants = {
+        "mean": parameters["mean"],
+        "deviation": parameters["deviation"],
+        "query_axes_half": parameters["query"].astype(np.float16),
+        "passage_axes_half": parameters["passage"].astype(np.float16),
+        "hidden": parameters["hidden"],
+        "offset": parameters["offset"],
+        "linear": parameters["linear"][:, None],
+        "out": parameters["out"][:, None],
+        "low": np.array(-CLIP, np.float32),
+        "high": np.array(CLIP, np.float32),
+        "spread": np.array(SPREAD, np.float32),
+        "fused_weight": np.array(FUSED_WEIGHT, np.float32),
+        "tiny": np.array(_TINY, np.float32),
+        "middle": np.array(description.middle, np.float32),
+        "width": np.array(description.width, np.float32),
+        "zero": np.array([0], np.int64),
+        "one": np.array([1], np.int64),
+    }
+    graph = helper.make_graph(
+        [*_likeness(), *_head()],
+        KIND,
+        [
+            helper.make_tensor_value_info("features", TensorProto.FLOAT, ["n", features]),
+            helper.make_tensor_value_info("query", TensorProto.FLOAT, [dimensions]),
+            helper.make_tensor_value_info("vectors", TensorProto.FLOAT, ["n", dimensions]),
+        ],
+        [
+            helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n"]),
+            helper.make_tensor_value_info("relevance", TensorProto.FLOAT, ["n"]),
+        ],
+        [
+            numpy_helper.from_array(np.ascontiguousarray(value), name)
+            for name, value in constants.items()
+        ],
+    )
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
+    )
+    told = {name: str(value) for name, value in msgspec.structs.asdict(description).items()}
+    mark = hashlib.sha256(graph.SerializeToString(deterministic=True)).hexdigest()[:16]
+    helper.set_model_props(
+        model, {"kind": KIND, "dimensions": str(dimensions), "mark": mark, **told}
+    )
+    data: bytes = model.SerializeToString(deterministic=True)
+    return data
+
+
+def _likeness() -> list[onnx.NodeProto]:
+    """``likeness`` (n x 1): cosines of the projections, less their mean, spread."""
+    node = helper.make_node
+    return [
+        node("Cast", ["query_axes_half"], ["query_axes"], to=TensorProto.FLOAT),
+        node("Cast", ["passage_axes_half"], ["passage_axes"], to=TensorProto.FLOAT),
+        node("Unsqueeze", ["query", "zero"], ["query_row"]),
+        *_unit("query_row", "query_axes", "asked"),
+        *_unit("vectors", "passage_axes", "passages"),
+        node("Transpose", ["asked"], ["asked_column"], perm=[1, 0]),
+        node("MatMul", ["passages", "asked_column"], ["alike"]),
+        node("ReduceMean", ["alike", "zero"], ["alike_mean"], keepdims=1),
+        node("Sub", ["alike", "alike_mean"], ["alike_apart"]),
+        node("Mul", ["alike_apart", "spread"], ["likeness"]),
+    ]
+
+
+def _head() -> list[onnx.NodeProto]:
+    """``scores`` and ``relevance`` (n) of features and ``likeness``."""
+    node = helper.make_node
+    return [
+        node("Sub", ["features", "mean"], ["features_apart"]),
+        node("Div", ["features_apart", "deviation"], ["features_scaled"]),
+        node("Clip", ["features_scaled", "low", "high"], ["features_bounded"]),
+        node("Concat", ["features_bounded", "likeness"], ["inputs"], axis=1),
+        node("Gemm", ["inputs", "hidden", "offset"], ["hidden_sum"]),
+        node("Tanh", ["hidden_sum"], ["hidden_out"]),
+        node("MatMul", ["hidden_out", "out"], ["bent"]),
+        node("MatMul", ["inputs", "linear"], ["straight"]),
+        node("Gather", ["features", "zero"], ["fused"], axis=1),
+        node("Mul", ["fused", "fused_weight"], ["fused_scaled"]),
+        node("Add", ["bent", "straight"], ["learned"]),
+        node("Add", ["learned", "fused_scaled"], ["score_column"]),
+        node("Squeeze", ["score_column", "one"], ["scores"]),
+        node("Sub", ["scores", "middle"], ["away"]),
+        node("Div", ["away", "width"], ["steps"]),
+        node("Sigmoid", ["steps"], ["relevance"]),
+    ]
+
+
+def _unit(rows: str, axes: str, output: str) -> list[onnx.NodeProto]:
+    """``rows @ axes`` at unit length."""
+    node = helper.make_node
+    return [
+        node("MatMul", [rows, axes], [f"{output}_turned"]),
+        node("ReduceL2", [f"{output}_turned", "one"], [f"{output}_length"], keepdims=1),
+        node("Add", [f"{output}_length", "tiny"], [f"{output}_divisor"]),
+        node("Div", [f"{output}_turned", f"{output}_divisor"], [output]),
+    ]

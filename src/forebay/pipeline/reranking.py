@@ -1,0 +1,231 @@
+"""Orders what a retriever found anew: by a light model, and by a dear one where that is unsure.
+
+Stands between the search and the cache of its results. The order follows from the candidates
+alone, so what is kept rests on all of them; without the query's vector (words alone were sure, or
+vectors failed) there is nothing to order by and the search's own order stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Sequence
+from concurrent.futures import Executor
+from itertools import pairwise
+from typing import Annotated, Protocol
+
+import msgspec
+from msgspec import Meta
+
+from forebay.kernel.caching import Evidence
+from forebay.kernel.context import RequestContext, StageRecord
+from forebay.kernel.documents import Hit
+from forebay.kernel.errors import ForebayError
+from forebay.kernel.stages import HitVectors, Reranker, Retriever, SearchRequest, SearchResult
+from forebay.policy.cascade import CascadeSettings, blended, decide
+
+STAGE = "rerank"
+FUSED, LIGHT = "fused", "light"
+"""The rungs below a dear and below the light reranker: whose order stands instead."""
+_STEEPNESS = 40.0
+"""How fast scores and relevances may move with fused scores, at most: statistics that drift move
+these, and what is kept is trusted the less the closer a decision was."""
+
+
+class RerankingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much is ordered anew, and how long that may take."""
+
+    candidates: Annotated[
+        int, Meta(ge=2, le=200, description="Hits of the search that are ordered anew.")
+    ] = 30
+    timeout_ms: Annotated[
+        int,
+        Meta(ge=1, description="The light reranker's time; then the search's order stands."),
+    ] = 100
+    dear_timeout_ms: Annotated[
+        int,
+        Meta(ge=1, description="The dear reranker's time; then the light one's order stands."),
+    ] = 1500
+    most_at_once: Annotated[
+        int,
+        Meta(ge=1, description="Searches ordered at once; what comes beyond keeps its order."),
+    ] = 64
+
+
+class HitScorer(Protocol):
+    """Orders hits by what a search knows of them; blocks for milliseconds."""
+
+    def relevances(
+        self, query: str, hits: Sequence[Hit], vectors: HitVectors
+    ) -> tuple[Sequence[float], Sequence[float]]:
+        """Return per hit a score, which orders them, and a calibrated relevance in 0..1."""
+        ...
+
+
+class RerankingParts(msgspec.Struct, frozen=True):
+    """The models; ``dear`` None: the light one alone. ``executor`` runs the light one."""
+
+    light: HitScorer
+    executor: Executor
+    settings: RerankingSettings = RerankingSettings()
+    dear: Reranker | None = None
+    cascade: CascadeSettings = CascadeSettings()
+
+
+class _Order(msgspec.Struct, frozen=True):
+    """Places of hits, best first, each one's relevance, and how far from another order that is."""
+
+    places: tuple[int, ...]
+    relevances: tuple[float, ...]
+    slack: float
+
+
+class RerankingRetriever:
+    """``Retriever`` over another that tells the vectors of its hits."""
+
+    def __init__(self, inner: Retriever, parts: RerankingParts) -> None:
+        self._inner = inner
+        self._parts = parts
+        self._at_work = 0
+        self._counts = dict.fromkeys(("light", "dear_queries", "dear_texts", "stood", "failed"), 0)
+
+    async def retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
+        """See ``Retriever``; ``Hit.rerank`` is a hit's relevance where it was ordered anew."""
+        wanted = request.top_k
+        wide = max(wanted, self._parts.settings.candidates)
+        found = await self._inner.retrieve(ctx, msgspec.structs.replace(request, top_k=wide))
+        order = await self._ordered(ctx, request.query, found)
+        if order is None:
+            hits = found.hits[:wanted]
+            return msgspec.structs.replace(found, hits=hits, vectors=None)
+        return msgspec.structs.replace(
+            found,
+            hits=_arranged(found.hits, order, wanted),
+            vectors=None,
+            evidence=_rests_on(found.evidence, wide, order.slack),
+        )
+
+    def statistics(self) -> dict[str, int]:
+        """Searches by who ordered them: the light model, the dear one, nobody; failures."""
+        return dict(self._counts)
+
+    async def _ordered(self, ctx: RequestContext, query: str, found: SearchResult) -> _Order | None:
+        if found.vectors is None or len(found.hits) < 2:
+            self._counts["stood"] += 1
+            return None
+        if self._at_work >= self._parts.settings.most_at_once:
+            self._counts["failed"] += 1
+            ctx.degrade(STAGE, FUSED, "busy")
+            return None
+        self._at_work += 1
+        try:
+            with ctx.stage(STAGE) as record:
+                return await self._by_models(ctx, query, found.hits, found.vectors, record)
+        finally:
+            self._at_work -= 1
+
+    async def _by_models(
+        self,
+        ctx: RequestContext,
+        query: str,
+        hits: tuple[Hit, ...],
+        vectors: HitVectors,
+        record: StageRecord,
+    ) -> _Order | None:
+        settings = self._parts.settings
+        order = await self._tried(
+            ctx, FUSED, settings.timeout_ms, self._by_light(query, hits, vectors)
+        )
+        if order is None:
+            return None
+        self._counts["light"] += 1
+        record.attributes["reranker"] = LIGHT
+        if self._parts.dear is None:
+            return order
+        decision = decide(order.relevances, self._parts.cascade)
+        record.attributes["confidence"] = decision.sure
+        order = msgspec.structs.replace(order, slack=min(order.slack, decision.slack))
+        if not decision.asked:
+            return order
+        dear = await self._tried(
+            ctx,
+            LIGHT,
+            settings.dear_timeout_ms,
+            self._by_dear(ctx, query, hits, order, decision.asked),
+        )
+        if dear is None:
+            return order
+        self._counts["dear_queries"] += 1
+        self._counts["dear_texts"] += decision.asked
+        record.attributes["reranker"] = "dear"
+        return dear
+
+    async def _by_light(self, query: str, hits: tuple[Hit, ...], vectors: HitVectors) -> _Order:
+        loop = asyncio.get_running_loop()
+        scores, relevances = await loop.run_in_executor(
+            self._parts.executor, self._parts.light.relevances, query, hits, vectors
+        )
+        places = tuple(sorted(range(len(hits)), key=lambda place: (-scores[place], place)))
+        ranked = [scores[place] for place in places]
+        slack = min((one - two for one, two in pairwise(ranked)), default=math.inf)
+        return _Order(places, tuple(relevances[place] for place in places), slack)
+
+    async def _by_dear(
+        self, ctx: RequestContext, query: str, hits: tuple[Hit, ...], order: _Order, asked: int
+    ) -> _Order:
+        """Order the first ``asked`` by the dear model; the others keep their places."""
+        assert self._parts.dear is not None
+        first = order.places[:asked]
+        texts = [text_of(hits[place]) for place in first]
+        dear = await self._parts.dear.rerank(ctx, query, texts)
+        told = blended(order.relevances[:asked], dear, self._parts.cascade.trust)
+        by_dear = sorted(range(asked), key=lambda rank: (-told[rank], rank))
+        return _Order(
+            (*(first[rank] for rank in by_dear), *order.places[asked:]),
+            (*(told[rank] for rank in by_dear), *order.relevances[asked:]),
+            order.slack,
+        )
+
+    async def _tried(
+        self, ctx: RequestContext, rung: str, most_ms: int, work: Awaitable[_Order]
+    ) -> _Order | None:
+        """What ``work`` comes to in time; whatever a model does wrong costs its order alone."""
+        try:
+            async with asyncio.timeout(min(most_ms / 1000.0, ctx.deadline.remaining())):
+                return await work
+        except TimeoutError:
+            reason = "timeout"
+        except ForebayError as error:
+            reason = error.code
+        # A model is foreign code behind a protocol, and there is an order without it.
+        except Exception:
+            reason = "reranker_error"
+        self._counts["failed"] += 1
+        ctx.degrade(STAGE, rung, reason)
+        return None
+
+
+def text_of(hit: Hit) -> str:
+    """What a dear model reads of a hit: where it stands and what it says."""
+    chunk = hit.chunk
+    head = " > ".join(filter(None, (chunk.title, *chunk.heading_path)))
+    return "\n".join(filter(None, (head, chunk.context, chunk.text)))
+
+
+def _arranged(hits: tuple[Hit, ...], order: _Order, wanted: int) -> tuple[Hit, ...]:
+    """The hits in their new order; scores of the search go to places, so that they still fall."""
+    falling = sorted((hit.score for hit in hits), reverse=True)
+    return tuple(
+        msgspec.structs.replace(hits[place], score=score, rerank=relevance)
+        for place, score, relevance in zip(
+            order.places[:wanted], falling, order.relevances, strict=False
+        )
+    )
+
+
+def _rests_on(evidence: Evidence | None, wide: int, slack: float) -> Evidence | None:
+    """An order stands as long as its candidates do, and as nothing comes near to turning it."""
+    if evidence is None:
+        return None
+    lead = min(evidence.edge, slack / _STEEPNESS)
+    return msgspec.structs.replace(evidence, lead=lead, chosen_from=wide)

@@ -1,0 +1,115 @@
+"""``forebay distill`` from the command line: by labels and by teachers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from forebay.rerank.light import LightModel
+from forebay.testing.rerank_server import RerankServer
+from forebay.testing.tiny_cross_encoder import write_tiny_cross_encoder
+from forebay.testing.tiny_model import write_tiny_model
+from tests.integration.support import Ran, forebay
+
+TOPICS = ("harbour", "boiler", "invoice", "parcel", "turbine", "canteen")
+VERBS = ("opens", "closes", "moves", "waits")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A set whose questions have one right document each, and an embedder's folder."""
+    folder = tmp_path_factory.mktemp("distill")
+    write_tiny_model(folder / "embedder")
+    asked = folder / "asked"
+    asked.mkdir()
+    documents, questions, qrels = [], [], ["query-id\tcorpus-id\tscore"]
+    for topic in TOPICS:
+        for verb in VERBS:
+            name = f"{topic}-{verb}"
+            text = f"The {topic} {verb} at noon; see the notes on {TOPICS[0]} and {TOPICS[1]}."
+            documents.append({"_id": name, "title": "", "text": text})
+            questions.append({"_id": name, "text": f"when the {topic} {verb} say something"})
+            qrels.append(f"{name}\t{name}\t1")
+    for file, rows in (("corpus.jsonl", documents), ("queries.jsonl", questions)):
+        (asked / file).write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    (asked / "qrels.tsv").write_text("\n".join(qrels), encoding="utf-8")
+    return folder
+
+
+def distilled(world: Path, *words: str | Path, write: str = "light.onnx") -> Ran:
+    settings = (
+        "--set", "embedding.backend=onnx",
+        "--set", f"embedding.path={world / 'embedder'}",
+        "--set", "retrieval.early_exit_confidence=2",
+    )  # fmt: skip
+    return forebay(
+        "distill", world / "asked", "--write", world / write, "--json", *settings, *words,
+        folder=world,
+    )  # fmt: skip
+
+
+@contextmanager
+def endpoint() -> Iterator[RerankServer]:
+    """A rerank endpoint in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    server = RerankServer()
+    try:
+        asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(20)
+        yield server
+    finally:
+        asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result(20)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def test_labels_make_a_model_of_the_embedder_in_use(world: Path) -> None:
+    done = distilled(world)
+    assert done.status == 0, done
+    found = done.json
+    model = LightModel.read(world / "light.onnx")
+    assert model.info.dimensions == 16
+    assert "labels of asked" in model.info.trained_on
+    assert 0 < found["trained_on"] < 24
+    held = found["held_out"]["asked"]
+    assert held["questions"] == 24 - found["trained_on"]
+    assert held["reranked"] >= held["search"] - 0.05
+
+
+def test_teachers_are_asked_for_every_candidate(world: Path) -> None:
+    with endpoint() as server:
+        done = distilled(
+            world, "--teacher", "endpoint", "--endpoint", server.base_url, "--candidates", "5",
+            write="endpoint.onnx",
+        )  # fmt: skip
+        assert done.status == 0, done
+        assert len(server.requests) == 24
+        assert {len(one["documents"]) for one in server.requests} == {5}
+    assert done.json["teacher"]["asked"] > 0.5
+    folder = write_tiny_cross_encoder(world / "cross")
+    done = distilled(world, "--teacher", "onnx", "--folder", folder, write="onnx.onnx")
+    assert done.status == 0 and "asked" in done.json["teacher"], done
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--teacher", "magic"), "--teacher is one of"),
+        (("--teacher", "endpoint"), "--endpoint"),
+        (("--teacher", "judge", "--endpoint", "http://127.0.0.1:9/v1"), "--model"),
+        (("--teacher", "onnx"), "--folder"),
+        (("--set", "embedding.backend=none"), "embedding.backend"),
+    ],
+)
+def test_wrong_words_are_told(world: Path, words: tuple[str, ...], told: str) -> None:
+    done = distilled(world, *words, write="none.onnx")
+    assert done.status in (1, 2) and told in done.err, done
+    assert not (world / "none.onnx").exists()

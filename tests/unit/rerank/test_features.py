@@ -1,0 +1,123 @@
+"""What the light reranker sees: columns by hand, in both languages, for any text."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from forebay.kernel.documents import ChunkRow, Hit
+from forebay.kernel.stages import HitVectors
+from forebay.rerank.features import FEATURES, candidates_of, query_units
+
+
+def hit(text: str, score: float = 0.5, title: str = "", **fields: object) -> Hit:
+    row = ChunkRow(
+        1, "d", 0, 0, len(text), text, "", 1, None, (), title, "s", "en", (), (), {}, 1
+    )  # fmt: skip
+    return Hit(msgspec.structs.replace(row, **fields), score, 1.0, 0.4)
+
+
+def vectors(count: int, dimensions: int = 8) -> HitVectors:
+    rows = np.random.default_rng(1).standard_normal((count + 1, dimensions)).astype("<f4")
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return HitVectors(rows[0].tobytes(), rows[1:].tobytes(), dimensions)
+
+
+def column(query: str, hits: list[Hit], name: str) -> list[float]:
+    features = candidates_of(query, hits, vectors(len(hits))).features
+    assert features.shape == (len(hits), len(FEATURES))
+    values: list[float] = features[:, FEATURES.index(name)].tolist()
+    return values
+
+
+def test_units_are_stems_and_han_pairs_without_common_words() -> None:
+    assert query_units("What are the Returned parcels?") == ("return", "parcel")
+    assert query_units("ＦＢ-2041 备份脚本") == ("fb-2041", "备份", "份脚", "脚本")
+    assert query_units("退") == ("退",)
+    assert query_units("the of") == ()
+
+
+@pytest.mark.parametrize(
+    ("query", "near", "far"),
+    [
+        (
+            "reset password portal",
+            "To reset a password open the portal.",
+            "Reset." + " x" * 120 + " The portal." + " y" * 120 + " A password.",
+        ),
+        (
+            "重置门户密码",
+            "重置门户密码的办法如下。",
+            "重置。" + "甲" * 80 + "门户。" + "乙" * 80 + "密码。",
+        ),
+    ],
+)
+def test_words_that_stand_together_fill_a_window(query: str, near: str, far: str) -> None:
+    hits = [hit(near), hit(far), hit("Nothing of the kind; 无关。")]
+    windows = column(query, hits, "window")
+    assert windows[0] > windows[1] > windows[2] == 0.0
+    assert column(query, hits, "adjacent")[0] > column(query, hits, "adjacent")[1]
+    words = column(query, hits, "words")
+    assert words[0] >= words[1] > 0.0 == words[2]
+
+
+def test_titles_asked_for_and_titles_named_by_others() -> None:
+    hits = [
+        hit("Shot in Leland by King.", 0.9, "Maximum Overdrive (film)"),
+        hit("Stephen King wrote it.", 0.8, "Stephen King"),
+        hit("The film Maximum Overdrive was directed by Stephen King.", 0.7, "Directors"),
+    ]
+    query = "who directed maximum overdrive (film)"
+    assert column(query, hits, "title_whole") == [1.0, 0.0, 0.0]
+    assert column(query, hits, "linked")[:2] == pytest.approx([np.exp(-1), np.exp(-1)], rel=1e-5)
+    assert column(query, hits, "links") == pytest.approx([0.0, 0.0, 1.0])
+    assert column(query, hits, "title")[0] > column(query, hits, "title")[2]
+
+
+def test_numbers_count_apart() -> None:
+    hits = [hit("Total sales in 2019 were high."), hit("Total sales in 2018 were high.")]
+    assert column("total sales 2019", hits, "numbers") == [0.5, -0.5]
+    assert column("total sales", hits, "numbers") == [0.0, 0.0]
+
+
+def test_the_other_language_is_credited_with_the_favourites_words() -> None:
+    hits = [
+        hit("returns of parcels", 0.9),
+        hit("退货", 0.8, language="zh"),
+        hit("退货说明", 0.7, language=""),
+        hit("nothing", 0.1),
+    ]
+    own, told, seen, other = column("parcels returns", hits, "words")
+    assert own == 1.0 and other == 0.0
+    assert told == seen == pytest.approx(1.0, abs=1e-3)
+    assert column("包裹退货", hits[1:], "words")[2] > 0.0, "an English text among Chinese ones"
+    assert column("包裹退货", [hits[0], hits[3]], "words") == [0.0, 0.0], "nobody to compare with"
+
+
+def test_the_words_of_headings_and_tables_count() -> None:
+    hits = [hit("| 7 |", context="| days |", heading_path=("Returns",)), hit("| 7 |")]
+    assert column("returns days", hits, "words") == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("query", "texts"),
+    [
+        ("", ["a", ""]),
+        ("the", ["", ""]),
+        ("\ud800 lone", ["\ud800", "\x00"]),
+        ("word " * 500, ["word " * 5000, "密" * 20_000]),
+        ("q", ["one alone"]),
+    ],
+)
+def test_any_text_gives_finite_numbers(query: str, texts: list[str]) -> None:
+    hits = [msgspec.structs.replace(hit(text), bm25=None, cosine=None) for text in texts]
+    made = candidates_of(query, hits, vectors(len(hits)))
+    assert np.isfinite(made.features).all()
+
+
+def test_features_follow_from_the_candidates_alone() -> None:
+    hits = [hit(f"text {number} returns parcel", 0.9 - number / 10) for number in range(5)]
+    told = vectors(5)
+    one, two = (candidates_of("parcel returns", hits, told).features for _ in range(2))
+    assert np.array_equal(one, two)
