@@ -74,7 +74,7 @@ def test_ready_comes_once_and_only_when_everything_is_found(tmp_path: Path) -> N
             return reply.status == 200
 
         until(look, within_s=60, every_s=0.005)
-        assert running.ask.found("notes", "number199") == {"notes/199.md"}
+        assert running.ask.found("notes", "number199", 1) == {"notes/199.md"}
         assert running.ask("GET", "/v1/kb/notes").json["documents"] == 200
         assert seen == ["starting", "ready"]
     finally:
@@ -111,7 +111,7 @@ def test_a_delete_leaves_nothing(meaning: Served) -> None:
         ask.put("vault", f"other{number}.md", f"# Other {number}\n\n{WORDS[number]} text\n")
     text = f"# Vault\n\nThe pass phrase is {secret}, 暗号是九霄龙吟.\n"
     assert ask.put("vault", "vault.md", text, "?wait=embedded").json["embedded"] is True
-    assert ask.found("vault", secret) == {"vault.md"}
+    assert ask.found("vault", secret, 1) == {"vault.md"}
     reply = ask.delete("vault", "vault.md")
     assert reply.status == 200 and reply.json["outcome"] == "removed"
     assert "vault.md" not in ask.found("vault", secret)
@@ -160,7 +160,7 @@ def test_concurrent_puts_raise_the_version_by_one_each_commit(server: Served) ->
     after = server.ask.version("many")
     assert versions == set(range(before + 1, after + 1))
     assert server.ask("GET", "/v1/kb/many").json["documents"] == 41
-    assert server.ask.found("many", "n39") == {"39.md"}
+    assert server.ask.found("many", "n39", 1) == {"39.md"}
 
 
 def test_a_replaced_document_answers_with_its_new_text_only(server: Served) -> None:

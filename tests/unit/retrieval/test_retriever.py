@@ -231,6 +231,20 @@ async def test_words_alone_answer_flagged_by_their_coverage(library: Library) ->
     assert use.part == "bm25" and use.took_s > 0
 
 
+@pytest.mark.parametrize("query", ["parcels", "退货", "a", "month of email 会议室", "zzz boiler"])
+async def test_no_threshold_cuts_what_words_find_without_vectors(
+    library: Library, query: str
+) -> None:
+    await library.add(*TEXTS)
+    below = await library.words().retrieve(context(), ask(query, 50))
+    chosen = await library.retriever(None).retrieve(context(), ask(query, 50))
+    assert [hit.chunk.chunk_id for hit in below.hits] == [hit.chunk.chunk_id for hit in chosen.hits]
+    assert [hit.bm25 for hit in below.hits] == [hit.bm25 for hit in chosen.hits]
+    lexical = library.index.snapshot().lexical
+    found = lexical.search(lexical.parse(query), (), 50)
+    assert [hit.chunk.chunk_id for hit in below.hits] == found.ids.tolist()
+
+
 async def test_sure_words_are_whole_on_their_own_rung_too(library: Library) -> None:
     await library.add(*TEXTS)
     result = await library.words(settings=RetrievalSettings()).retrieve(
