@@ -3,7 +3,7 @@
     python benchmarks/rerank/cascade.py --data ../shared/data > benchmarks/rerank/cascade.json
 
 The dear reranker is ``SentenceReranker``: the built-in embedder reads every sentence. Its curve,
-its trust and the sureness from which it is spared are chosen on 100 questions of the training
+its trust and the sureness from which it is spared are chosen on 40 questions of the training
 half; figures are of 100 questions of the other half, 25 of each main set, drawn with a seed.
 "Always" asks the dear model about all ten of every question.
 """
@@ -38,7 +38,7 @@ from forebay.rerank.features import Candidates
 from forebay.rerank.light import LightModel
 from forebay.rerank.sentences import SentenceReranker, SentenceSettings
 
-QUESTIONS, CANDIDATES = 25, 10
+QUESTIONS, TUNING, CANDIDATES = 25, 10, 10
 SEED = 5
 CURVE = SentenceSettings()
 
@@ -62,9 +62,9 @@ class Scored(msgspec.Struct, frozen=True):
 
 
 def pick(rows: list[Gathered], *, held_out: bool) -> list[Gathered]:
-    """``QUESTIONS`` of one half."""
+    """Some questions of one half."""
     own = [one for one in rows if one.row.held_out == held_out]
-    order = np.random.default_rng(SEED).permutation(len(own))[:QUESTIONS]
+    order = np.random.default_rng(SEED).permutation(len(own))[: QUESTIONS if held_out else TUNING]
     return [own[at] for at in sorted(order)]
 
 

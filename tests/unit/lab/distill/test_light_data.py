@@ -1,0 +1,81 @@
+"""Candidates as examples: targets, weights, halves, measures."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from forebay.lab.distill.light import LightTraining, first_parameters
+from forebay.lab.distill.light_data import (
+    LightRow,
+    calibrated,
+    examples_of,
+    is_held_out,
+    measured,
+    ndcg_of,
+    scores_of,
+)
+
+
+def row(group: str, relevant: tuple[int, ...], count: int = 4, seed: int = 0) -> LightRow:
+    chance = np.random.default_rng(seed)
+    features = chance.standard_normal((count, 3)).astype(np.float32)
+    features[:, 0] = np.linspace(1, 0, count)
+    documents = tuple(f"d{number}" for number in range(count))
+    return LightRow(
+        group,
+        f"question {seed}",
+        features,
+        chance.standard_normal(6).astype(np.float32),
+        chance.standard_normal((count, 6)).astype(np.float32),
+        documents,
+        {documents[place]: 1 for place in relevant},
+        False,
+    )
+
+
+def test_labels_share_evenly_and_a_teacher_by_its_scores() -> None:
+    labelled = row("a", (1, 2))
+    taught = msgspec.structs.replace(row("a", (), 3), teacher=(0.0, 2.0, 0.0))
+    made = examples_of([labelled, taught, row("a", ())])
+    assert made.target.shape == (2, 4), "a row that says nothing is left out"
+    assert made.target[0].tolist() == [0.0, 0.5, 0.5, 0.0]
+    assert made.target[1].sum() == pytest.approx(1.0) and made.target[1].argmax() == 1
+    assert made.mask.tolist() == [[True] * 4, [True] * 3 + [False]]
+    soft = examples_of([taught], temperature=4.0)
+    assert soft.target[0].max() < made.target[1].max()
+
+
+def test_groups_weigh_by_the_square_root_of_their_questions() -> None:
+    rows = [*(row("large", (0,), seed=n) for n in range(16)), row("small", (0,))]
+    weight = examples_of(rows).weight
+    assert weight[-1] == pytest.approx(4 * weight[0])
+    assert weight.mean() == pytest.approx(1.0)
+
+
+def test_halves_are_told_by_the_text_alone() -> None:
+    texts = [f"question {number}" for number in range(400)]
+    held = sum(map(is_held_out, texts))
+    assert 150 < held < 250
+    assert [is_held_out(text) for text in texts] == [is_held_out(text) for text in texts]
+
+
+def test_measures_are_of_the_order_by_scores() -> None:
+    rows = [row("a", (3,)), row("b", (0,))]
+    up = [np.arange(4, dtype=np.float32)] * 2
+    assert ndcg_of(rows, None, 10).tolist() == pytest.approx([1 / np.log2(5), 1.0])
+    assert ndcg_of(rows, up, 10).tolist() == pytest.approx([1.0, 1 / np.log2(5)])
+    found = measured(rows, up, 10)
+    assert found["a"].gain > 0 > found["b"].gain
+    assert found["a"].questions == 1
+
+
+def test_scores_of_rows_do_not_depend_on_their_neighbours() -> None:
+    rows = [row("a", (0,), 4, seed=1), row("a", (1,), 2, seed=2)]
+    parameters = first_parameters(examples_of(rows), LightTraining(dimensions=4, hidden=2))
+    together = scores_of(parameters, rows)
+    assert [len(scores) for scores in together] == [4, 2]
+    assert scores_of(parameters, rows[1:])[0] == pytest.approx(together[1])
+    middle, width = calibrated(parameters, rows)
+    assert np.isfinite(middle) and width > 0
