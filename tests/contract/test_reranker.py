@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,16 @@ from forebay.kernel.stages import Reranker
 from forebay.rerank import SimilarityReranker, SimilaritySettings
 from forebay.rerank.cross_encoder import CrossEncoder, CrossEncoderReranker
 from forebay.rerank.endpoint import EndpointReranker
+from forebay.rerank.late import LateReranker, LateSettings
+from forebay.rerank.late_head import LateHead
 from forebay.rerank.sentences import SentenceReranker, SentenceSettings
 from forebay.rerank.settings import CrossEncoderSettings, EndpointSettings
-from forebay.testing.embedding import HashEmbedder
+from forebay.testing.embedding import HashEmbedder, HashTokenEncoder
 from forebay.testing.rerank_server import RerankServer
 from forebay.testing.reranker_suite import RerankerConformance
 from forebay.testing.reranking import OverlapReranker
 from forebay.testing.tiny_cross_encoder import write_tiny_cross_encoder
+from tests.unit.rerank.heads import write_small_head
 
 
 class TestOverlap(RerankerConformance):
@@ -36,6 +40,15 @@ class TestSentences(RerankerConformance):
     @pytest.fixture
     def reranker(self) -> Reranker:
         return SentenceReranker(HashEmbedder(), SentenceSettings(middle=0.3, width=0.1))
+
+
+class TestLate(RerankerConformance):
+    @pytest.fixture
+    def reranker(self, tmp_path: Path) -> Iterator[Reranker]:
+        encoder = HashTokenEncoder()
+        head = LateHead(write_small_head(tmp_path, encoder.spec))
+        with ThreadPoolExecutor(1) as executor:
+            yield LateReranker(encoder, head, LateSettings(), executor)
 
 
 class TestEndpoint(RerankerConformance):

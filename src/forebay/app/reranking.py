@@ -11,6 +11,7 @@ import msgspec
 
 from forebay.app.bearer_keys import bearer_key
 from forebay.app.caching import TierOpener, open_tiers
+from forebay.app.late import open_late
 from forebay.app.runtime import Reading
 from forebay.app.settings import RerankSettings, Settings, environment
 from forebay.cache.keys import settings_digest
@@ -49,7 +50,7 @@ async def open_reranking(reading: Reading) -> AsyncIterator[Reranking]:
             return
         dear: Reranker | None = None
         if settings.backend == "cascade":
-            dear = await open_dear(settings.dear, reading.settings, reading.embedder, stack)
+            dear = await _dear(reading, reading.embedder, stack)
         parts = RerankingParts(
             light=model,
             executor=reading.threads.executor,
@@ -69,10 +70,17 @@ async def open_ranked_tiers(
     return await stack.enter_async_context(opening), reranking
 
 
+async def _dear(reading: Reading, embedder: Embedder, stack: AsyncExitStack) -> Reranker:
+    settings = reading.settings.rerank.dear
+    if settings.backend == "late":
+        return await stack.enter_async_context(open_late(settings.late, reading))
+    return await open_dear(settings, reading.settings, embedder, stack)
+
+
 async def open_dear(
     settings: DearSettings, all_settings: Settings, embedder: Embedder, stack: AsyncExitStack
 ) -> Reranker:
-    """The dear reranker; ``stack`` closes it."""
+    """The dear reranker, ``late`` apart; ``stack`` closes it."""
     if settings.backend == "endpoint":
         where = "rerank.dear.endpoint"
         key = await asyncio.to_thread(bearer_key, settings.endpoint, where, environment())

@@ -7,7 +7,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-DearBackend = Literal["sentences", "endpoint", "onnx"]
+from forebay.rerank.late import LateSettings
+
+DearBackend = Literal["sentences", "late", "endpoint", "onnx"]
 
 
 class LightSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,9 +76,10 @@ class DearSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backend: Annotated[
         DearBackend,
         Meta(
-            description="`sentences`: the embedder reads every sentence of a text; `endpoint`, "
-            "`onnx`: a cross-encoder elsewhere or in a folder."
+            description="`sentences`: the embedder reads every sentence of a text; `late`: token "
+            "by token; `endpoint`, `onnx`: a cross-encoder elsewhere or in a folder."
         ),
     ] = "sentences"
+    late: LateSettings = LateSettings()
     endpoint: EndpointSettings = EndpointSettings()
     onnx: CrossEncoderSettings = CrossEncoderSettings()
