@@ -80,6 +80,6 @@ class DearSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "by token; `endpoint`, `onnx`: a cross-encoder elsewhere or in a folder."
         ),
     ] = "sentences"
-    late: LateSettings = LateSettings()
     endpoint: EndpointSettings = EndpointSettings()
     onnx: CrossEncoderSettings = CrossEncoderSettings()
+    late: LateSettings = LateSettings()
