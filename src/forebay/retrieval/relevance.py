@@ -23,8 +23,9 @@ from msgspec import Meta
 from forebay.kernel.stages import QueryKind
 from forebay.retrieval.fusion import QueryFeatures
 
-_SEVERAL: frozenset[QueryKind] = frozenset({"relation", "comparison"})
-"""Kinds that want more than one document: a sure first hit says nothing of the second."""
+_SEVERAL: frozenset[QueryKind] = frozenset({"comparison"})
+"""Kinds that want more than one document: a sure first hit says nothing of the second. Relations
+lost nothing by leaving early on any set (benchmarks/retrieval)."""
 
 
 class RelevanceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

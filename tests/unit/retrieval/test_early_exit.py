@@ -125,9 +125,8 @@ def test_doubtful_words_ask_for_vectors(library: Library) -> None:
     assert library.embedder.asked == 1
 
 
-@pytest.mark.parametrize("kind", ["comparison", "relation"])
-def test_who_asks_for_several_things_gets_both_legs(library: Library, kind: QueryKind) -> None:
-    assert library.ask(SURE, kind=kind).rung == "vector+bm25"
+def test_who_compares_gets_both_legs(library: Library) -> None:
+    assert library.ask(SURE, kind="comparison").rung == "vector+bm25"
     assert library.ask(SURE, kind="fact").rung == "bm25"
 
 
