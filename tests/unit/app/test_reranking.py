@@ -74,6 +74,11 @@ async def test_off_is_the_default_and_auto_knows_its_embedder() -> None:
             {"backend": "cascade", "dear": DearSettings(backend="onnx")},
             "tokenizer.json",
         ),
+        (
+            Shipped(),
+            {"backend": "cascade", "dear": DearSettings(backend="late")},
+            "single tokens",
+        ),
     ],
 )
 async def test_what_cannot_be_is_told_at_the_start(
