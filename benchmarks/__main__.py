@@ -41,6 +41,7 @@ class Benchmark:
 BENCHMARKS = (
     Benchmark("embedding", "benchmarks/embedding/measure.py --data {data} --cache {cache}/models"),
     Benchmark("store", "benchmarks/store/record.py"),
+    Benchmark("query", "benchmarks/query/measure.py --data {data}"),
     Benchmark("retrieval", "benchmarks/retrieval/quality.py --data {data} --cache {cache}"),
     Benchmark("ingest", "benchmarks/ingest/bulk.py --data {data}"),
     Benchmark("ingest", "benchmarks/ingest/vectors.py --data {data}"),

@@ -26,6 +26,9 @@ LIKELY = 0.5
 LEAST_UNITS = 3
 _UNITS = re.compile(r"[\u3400-\u9fff]|[^\W\d_\u3400-\u9fff]+")
 
+BESIDE: tuple[QueryKind, ...] = ("chat", "out_of_scope")
+"""Kinds of what is not about documents."""
+
 _guess = lru_cache(maxsize=4096)(kind_of)
 
 
@@ -76,14 +79,18 @@ class RuleReader:
         self, understood: Understood, vector: Vectors | None, hits: Sequence[Hit]
     ) -> Understood:
         """See ``QueryReader``; a refusal is the ``reply`` to what no document answers."""
-        guess = _guess(understood.question[:READ_CHARACTERS])
-        kind, out_of_scope = self._judged(understood.question, guess, vector)
         settings = self._settings
+        guess = _guess(understood.question[:READ_CHARACTERS])
+        best = max((hit.score for hit in hits), default=0.0)
+        found = best > settings.out_of_scope_max_score
+        kind, out_of_scope = self._judged(understood.question, guess, vector, found=found)
         reply = understood.reply
-        if settings.out_of_scope and out_of_scope >= settings.out_of_scope_probability:
-            best = max((hit.score for hit in hits), default=0.0)
-            if best <= settings.out_of_scope_max_score:
-                reply = replies_in(understood.language, understood.question).out_of_scope
+        if (
+            settings.out_of_scope
+            and not found
+            and out_of_scope >= settings.out_of_scope_probability
+        ):
+            reply = replies_in(understood.language, understood.question).out_of_scope
         if kind == understood.kind and reply == understood.reply:
             return understood
         return msgspec.structs.replace(understood, kind=kind, reply=reply)
@@ -108,24 +115,30 @@ class RuleReader:
         return msgspec.structs.replace(understood, senses=senses, reply=reply, each=mode == "each")
 
     def _judged(
-        self, question: str, guess: Guess, vector: Vectors | None
+        self, question: str, guess: Guess, vector: Vectors | None, *, found: bool
     ) -> tuple[QueryKind, float]:
-        """The kind, and how probable it is that no document answers."""
+        """The kind, and how probable it is that no document answers.
+
+        What the search ``found`` is about the documents, whatever its words sound like.
+        """
         shares = None
         if self._classifier is not None and vector is not None and says_enough(question):
             shares = self._classifier.probabilities(vector)
+        beside = guess.kind == "out_of_scope"
         if shares is None:
-            return guess.kind, float(guess.kind == "out_of_scope")
-        best = max(shares, key=lambda kind: shares[kind])
+            return ("fact" if beside and found else guess.kind), float(beside)
         out_of_scope = shares["out_of_scope"]
-        if guess.kind == "out_of_scope":
+        if found:
+            shares = {kind: share for kind, share in shares.items() if kind not in BESIDE}
+        best = max(shares, key=lambda kind: shares[kind])
+        if found:
+            guess = Guess("fact", sure=False) if beside else guess
+        elif beside:
             # Its words and its vector each may say so.
-            return guess.kind, max(out_of_scope, LIKELY) if best != guess.kind else 1.0
-        if out_of_scope >= self._settings.out_of_scope_probability:
+            return guess.kind, 1.0 if best == guess.kind else max(out_of_scope, LIKELY)
+        elif out_of_scope >= self._settings.out_of_scope_probability:
             return "out_of_scope", out_of_scope
-        if guess.sure or shares[best] < LIKELY:
-            return guess.kind, out_of_scope
-        return best, out_of_scope
+        return (guess.kind if guess.sure or shares[best] < LIKELY else best), out_of_scope
 
     def _standalone(self, asked: str, before: Sequence[Message]) -> str:
         if not self._settings.rewriting or not before or len(asked) > MOST_CHARACTERS:

@@ -119,7 +119,12 @@ def test_what_no_document_answers_is_refused(text: str, sentence: str) -> None:
 def test_what_the_search_found_is_never_out_of_scope() -> None:
     judge = reader(sure_of("out_of_scope"))
     read = judge.read(said("How do I set an alarm on the console?"))
-    assert judge.judge(read, VECTOR, STRONG).reply == ""
+    judged = judge.judge(read, VECTOR, STRONG)
+    assert (judged.reply, judged.kind) == ("", "faq")
+    weather = judge.read(said("明天天气怎么样？"))
+    assert weather.kind == "out_of_scope"
+    assert judge.judge(weather, VECTOR, STRONG).kind == "fact"
+    assert reader().judge(weather, None, STRONG).kind == "fact"
     off = reader(sure_of("out_of_scope"), out_of_scope=False)
     assert off.judge(read, VECTOR, WEAK).reply == ""
 
