@@ -41,7 +41,14 @@ from forebay.pipeline.messages import (
     StoredAnswer,
     Usage,
 )
-from forebay.pipeline.questions import MODEL, NO_RUNG, Questions, cited_request
+from forebay.pipeline.questions import (
+    MODEL,
+    NO_RUNG,
+    Questions,
+    cited_request,
+    decided,
+    in_form,
+)
 from forebay.policy.admission import Admission, Ask, Claimant, Permit
 from forebay.policy.quota import Limit
 
@@ -185,7 +192,7 @@ class AnswerPipeline:
                 for told in self._instead(ctx, question, kept, permit):
                     yield told
                 return
-            found, read = await self._found(ctx, wanted, read)
+            found, read = await self._found(ctx, request, wanted, read)
             if read is not None and (read.reply or read.each):
                 permit.produced(self._parts.count([question]), 0, whole=False)
                 for said in await self._said(ctx, read, found):
@@ -236,7 +243,7 @@ class AnswerPipeline:
         questions = self._parts.questions
         if questions is None:
             return wanted, None
-        read = questions.read(ctx, request.messages)
+        read = in_form(request, questions.read(ctx, request.messages))
         read, hypothesis = await questions.written(ctx, request.messages, read)
         wanted = msgspec.structs.replace(
             wanted, query=read.question, kind=read.kind, hypothesis=hypothesis
@@ -244,14 +251,19 @@ class AnswerPipeline:
         return wanted, read
 
     async def _found(
-        self, ctx: RequestContext, wanted: SearchRequest, read: Understood | None
+        self,
+        ctx: RequestContext,
+        request: AnswerRequest,
+        wanted: SearchRequest,
+        read: Understood | None,
     ) -> tuple[SearchResult, Understood | None]:
         if self._parts.questions is None or read is None:
             found = await self._retrieve(ctx, wanted)
         else:
-            found, read = await self._parts.questions.found(ctx, wanted, read, self._retrieve)
+            found, judged = await self._parts.questions.found(ctx, wanted, read, self._retrieve)
+            read = in_form(request, judged)
         # What was found in parts has been widened already, and its hits differ as they should.
-        if self._parts.fragility is not None and not _decided(read):
+        if self._parts.fragility is not None and not decided(read):
             found = await self._parts.fragility.searched(ctx, wanted, found, self._retrieve)
         return found, read
 
@@ -407,11 +419,6 @@ async def beside_if_long(texts: Sequence[str], work: Callable[..., T], *argument
     if sum(map(len, texts)) <= INLINE_CHARACTERS:
         return work(*arguments)
     return await asyncio.to_thread(work, *arguments)
-
-
-def _decided(read: Understood | None) -> bool:
-    """Whether the way a question was read decides about its hits already."""
-    return read is not None and bool(read.parts or read.reply or read.each)
 
 
 def _tell_cut(ctx: RequestContext, prompt: GenerationRequest, allowed_tokens: int) -> None:

@@ -26,6 +26,7 @@ from forebay.kernel.stages import (
     SearchResult,
     Understood,
 )
+from forebay.pipeline.messages import AnswerRequest
 
 MODEL = "rules"
 """What is named as the model of a sentence that nobody generated."""
@@ -196,3 +197,15 @@ def cited_request(understood: Understood, found: SearchResult | None) -> Generat
     passages = tuple(hits[sense.hits[0]] for sense in understood.senses)
     language = "zh" if understood.language.startswith("zh") else "en"
     return GenerationRequest(understood.question, language, (), passages, Sampling(), 0, 0)
+
+
+def in_form(request: AnswerRequest, read: Understood) -> Understood:
+    """A question whose answer is to have a form of its own gets no sentence in its place."""
+    if request.sampling.response_format is None or not (read.reply or read.each):
+        return read
+    return msgspec.structs.replace(read, reply="", each=False)
+
+
+def decided(read: Understood | None) -> bool:
+    """Whether the way a question was read decides about its hits already."""
+    return read is not None and bool(read.parts or read.reply or read.each)

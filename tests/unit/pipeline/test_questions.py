@@ -21,6 +21,7 @@ from forebay.kernel.errors import EngineError, Overloaded, StoreError
 from forebay.kernel.stages import (
     Likeness,
     Message,
+    Sampling,
     SearchRequest,
     SearchResult,
     Understood,
@@ -180,6 +181,15 @@ async def test_a_fixed_reply_needs_neither_search_nor_engine_and_costs_its_quest
     assert life.searching.requests == [] and life.generator.requests == []
     assert end.usage.prompt_tokens == COUNTER.count("hello")
     assert end.rests is None and end.refused and ctx.rung == "none"
+
+
+async def test_who_asks_for_a_form_gets_no_sentence_instead() -> None:
+    read = Understood("hello", "en", "chat", reply="Good day.")
+    life = Life(ScriptedReader({"hello": read}, refusals={"Sing!": "I do not sing."}))
+    form = Sampling(response_format={"type": "json_object"})
+    for said in ("hello", "Sing!"):
+        text, _, _ = await life.ask(said, sampling=form)
+        assert text == "Said [1]."
 
 
 async def test_the_whole_and_its_parts_are_merged_in_turns() -> None:
