@@ -31,6 +31,11 @@ log = true
 when = { path = "retrieval.vector.kind", value = "hnsw" }
 
 [[parameters]]
+type = "choice"
+path = "rerank.backend"
+values = ["light"]
+
+[[parameters]]
 type = "whole"
 path = "retrieval.candidates"
 low = 40
@@ -95,6 +100,7 @@ def test_labelled_questions_of_both_languages_choose_a_patch_that_loads(tmp_path
     )
     rows = {row["key"]: row["value"] for row in json.loads(shown.stdout)}
     assert rows["retrieval.candidates"] == after["retrieval.candidates"]
+    assert rows["rerank.backend"] == "light"
     assert 'lang="zh-CN"' in (tmp_path / "报告.html").read_text(encoding="utf-8")
     assert (tmp_path / "f.svg").read_text(encoding="utf-8").startswith("<svg")
 

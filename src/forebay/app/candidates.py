@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ import msgspec
 import numpy as np
 
 from forebay.app.records import BlockingPool
+from forebay.app.reranking import Reranking, open_dear, open_rankers
 from forebay.app.settings import Settings
 from forebay.ingest import ChunkSettings
 from forebay.ingest.frames import CounterChoice
@@ -26,7 +28,7 @@ from forebay.kernel.clock import Clock, Deadline
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.documents import DocumentDraft, Vectors
 from forebay.kernel.errors import ConfigError, ForebayError, InvalidRequest, StoreError
-from forebay.kernel.stages import Embedder, EmbedderSpec, Retriever, SearchRequest
+from forebay.kernel.stages import Embedder, EmbedderSpec, Reranker, Retriever, SearchRequest
 from forebay.lab.tune.objectives import Observed
 from forebay.lab.tune.questions import Place, Question, headings, without_headings
 from forebay.lab.tune.space import Value, Values
@@ -181,6 +183,15 @@ class Candidates:
             await self.documents()
         return [without_headings(draft, self._headings[draft.document_id]) for draft in drafts]
 
+    async def rerankers(self) -> tuple[str, ...]:
+        """The values of ``rerank.backend`` worth trying: none, the light one, the one in force."""
+        settings = self._parts.settings
+        tried = msgspec.structs.replace(settings.rerank, backend="auto")
+        async with self._rankers(msgspec.structs.replace(settings, rerank=tried)) as ranking:
+            if ranking.parts is None:
+                return ()
+        return ("off", "light", "cascade")[: 3 if settings.rerank.backend == "cascade" else 2]
+
     async def observe(self, values: Values, questions: Sequence[Question]) -> Observed:
         """Ask ``questions`` under the settings in force changed by ``values``."""
         settings = changed_settings(self._parts.settings, values)
@@ -188,17 +199,36 @@ class Candidates:
         folder = await self._index(settings, record)
         index = await self._threads.run(lambda: self._open(folder, record, settings, False))
         try:
-            # On a busy machine a time-out would decide what is found.
-            patient = msgspec.structs.replace(
-                settings.retrieval, vector_timeout_ms=_QUERY_MS, words_timeout_ms=_QUERY_MS
-            )
-            retriever = HybridRetriever(lambda kb: index, self._embedder, patient, self.executor)
+            asked = await self._asked(patient(settings), index, questions)
             chunks = index.snapshot().lexical.chunks
-            asked = await self._ask(retriever, questions)
         finally:
             await self._threads.run(index.close)
         memory_bytes = await asyncio.to_thread(searched_bytes, folder)
         return msgspec.structs.replace(asked, memory_bytes=memory_bytes, chunks=chunks)
+
+    async def _asked(
+        self, settings: Settings, index: KbIndex, questions: Sequence[Question]
+    ) -> Observed:
+        # What the dear reranker embeds costs again in every round, so nothing of it is remembered.
+        async with self._rankers(settings) as ranking:
+            search = HybridRetriever(
+                lambda kb: index,
+                self._embedder,
+                settings.retrieval,
+                self.executor,
+                with_vectors=ranking.parts is not None,
+            )
+            return await self._ask(ranking.over(search), questions)
+
+    def _rankers(self, settings: Settings) -> AbstractAsyncContextManager[Reranking]:
+        dear = settings.rerank.dear
+
+        async def opened(embedder: Embedder, stack: AsyncExitStack) -> Reranker:
+            if dear.backend == "late":
+                raise ConfigError("late interaction is not tuned; set rerank.dear.backend anew.")
+            return await open_dear(dear, settings, embedder, stack)
+
+        return open_rankers(settings.rerank, self._parts.embedder, self.executor, opened)
 
     async def _ask(self, retriever: Retriever, questions: Sequence[Question]) -> Observed:
         found: dict[str, Sequence[Place]] = {}
@@ -330,6 +360,19 @@ class Candidates:
             settings=settings.retrieval,
             fingerprint=lambda: fingerprint,
         )
+
+
+def patient(settings: Settings) -> Settings:
+    """Return the settings without time-outs: on a busy machine these would decide what is found."""
+    return msgspec.structs.replace(
+        settings,
+        retrieval=msgspec.structs.replace(
+            settings.retrieval, vector_timeout_ms=_QUERY_MS, words_timeout_ms=_QUERY_MS
+        ),
+        rerank=msgspec.structs.replace(
+            settings.rerank, timeout_ms=_QUERY_MS, dear_timeout_ms=_QUERY_MS
+        ),
+    )
 
 
 def _commit(folder: Path, drafts: Sequence[DocumentDraft]) -> StoreReader:

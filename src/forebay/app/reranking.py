@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -24,6 +26,9 @@ from forebay.rerank.light import LightModel
 from forebay.rerank.sentences import SentenceReranker, SentenceSettings
 from forebay.rerank.settings import DearSettings
 
+DearOpener = Callable[[Embedder, AsyncExitStack], Awaitable[Reranker]]
+"""Opens the dear reranker over an embedder; the stack closes it."""
+
 
 class Reranking(msgspec.Struct, frozen=True):
     """What orders hits anew (None: nobody), and what stands for it in keys of results."""
@@ -38,22 +43,32 @@ class Reranking(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def open_reranking(reading: Reading) -> AsyncIterator[Reranking]:
+    """Open what the settings of a process ask for."""
+    settings, executor = reading.settings.rerank, reading.threads.executor
+    dear = partial(_dear, reading)
+    async with open_rankers(settings, reading.embedder, executor, dear) as reranking:
+        yield reranking
+
+
+@asynccontextmanager
+async def open_rankers(
+    settings: RerankSettings, embedder: Embedder | None, executor: Executor, open_dear: DearOpener
+) -> AsyncIterator[Reranking]:
     """Open what ``rerank`` asks for; ``ConfigError`` names the setting at fault.
 
     Backend ``auto`` orders nothing anew where the shipped model is not of the embedder in use.
     """
-    settings = reading.settings.rerank
     async with AsyncExitStack() as stack:
-        model = await _light(settings, reading.embedder)
-        if model is None or reading.embedder is None:
+        model = await _light(settings, embedder)
+        if model is None or embedder is None:
             yield Reranking()
             return
         dear: Reranker | None = None
         if settings.backend == "cascade":
-            dear = await _dear(reading, reading.embedder, stack)
+            dear = await open_dear(embedder, stack)
         parts = RerankingParts(
             light=model,
-            executor=reading.threads.executor,
+            executor=executor,
             settings=settings,
             dear=dear,
             cascade=settings.cascade,

@@ -48,6 +48,7 @@ from forebay.pipeline.folders import scan
 from forebay.retrieval.segments import choose_kind
 
 _KIND = "retrieval.vector.kind"
+_RERANKER = "rerank.backend"
 _WAYS: tuple[Values, ...] = (
     {},
     {"retrieval.early_exit_confidence": 2.0, "retrieval.fusion.ceiling": 1.0},
@@ -147,6 +148,13 @@ async def _search(job: _Job, output: Output) -> TuneResult:
     given = await asyncio.to_thread(_space, words.space, settings)
     kept = None if words.study is None else words.study.with_name(words.study.name + ".labels")
     judge = None if job.judge is None else (job.judge, kept)
+    corpus = Corpus(
+        chunks=0,
+        exact_rows_max=settings.retrieval.vector.exact_rows_max,
+        headings_hidden=asked is None,
+        embedded=settings.embedding.backend != "none",
+        rerankers=await job.candidates.rerankers(),
+    )
     labels = Labels(job.candidates, asked, words.limit, judge)
     with output.progress() as progress:
         bar = progress.add_task("tuning", total=study.trials)
@@ -157,7 +165,7 @@ async def _search(job: _Job, output: Output) -> TuneResult:
         step = TuneRetrieval(
             RetrievalTuning(
                 evaluator=job.candidates,
-                begin=lambda base: _beginning(settings, base, given, hidden=asked is None),
+                begin=lambda base: _beginning(settings, base, given, corpus),
                 settings=study,
                 clock=clock,
                 quality_loss=words.quality_loss,
@@ -330,24 +338,19 @@ def _space(file: Path | None, settings: Settings) -> tuple[Parameter, ...] | Non
 
 
 def _beginning(
-    settings: Settings, base: Figures, given: tuple[Parameter, ...] | None, *, hidden: bool
+    settings: Settings, base: Figures, given: tuple[Parameter, ...] | None, corpus: Corpus
 ) -> Beginning:
     """What may change on this corpus, and where the settings in force stand in it."""
     vector = settings.retrieval.vector
-    space = given or default_space(
-        Corpus(
-            chunks=base.chunks,
-            exact_rows_max=vector.exact_rows_max,
-            headings_hidden=hidden,
-            embedded=settings.embedding.backend != "none",
-        )
-    )
+    space = given or default_space(msgspec.structs.replace(corpus, chunks=base.chunks))
     values = flat(settings)
     start: dict[str, Value] = {
         parameter.path: values[parameter.path] for parameter in space if parameter.path in values
     }
     if start.get(_KIND) == "auto":
         start[_KIND] = choose_kind(base.chunks, vector)
+    if start.get(_RERANKER) == "auto":
+        start[_RERANKER] = "light" if corpus.rerankers else "off"
     return Beginning(tuple(space), start)
 
 

@@ -18,6 +18,7 @@ from forebay.app.candidates import (
     Upload,
     changed_settings,
     flat,
+    patient,
 )
 from forebay.app.delivery import Delivery
 from forebay.app.judging import JudgeWords, OpenJudge
@@ -192,6 +193,33 @@ def test_without_an_embedder_words_answer(tmp_path: Path) -> None:
     assert qualities(observed, QUESTIONS, 10)["zh"] == 1.0
 
 
+def test_the_light_reranker_is_tried_where_it_knows_the_embedder(tmp_path: Path) -> None:
+    # The shipped one was trained on the built-in embedder's vectors.
+    for embedder in (HashEmbedder(), None):
+        assert with_candidates(tmp_path, lambda c: c.rerankers(), embedder) == ()
+
+    async def work(candidates: Candidates) -> None:
+        await candidates.observe({"rerank.backend": "light"}, QUESTIONS)
+
+    with pytest.raises(ConfigError, match="trained on another embedder"):
+        with_candidates(tmp_path, work, HashEmbedder())
+
+
+def test_nothing_runs_into_a_time_out() -> None:
+    given = settings(("rerank.timeout_ms", 1), ("retrieval.vector_timeout_ms", 1))
+    calm = patient(given)
+    assert (
+        min(
+            calm.rerank.timeout_ms,
+            calm.rerank.dear_timeout_ms,
+            calm.retrieval.vector_timeout_ms,
+            calm.retrieval.words_timeout_ms,
+        )
+        >= 60_000
+    )
+    assert calm.retrieval.fusion == given.retrieval.fusion
+
+
 def test_hidden_headings_are_in_no_index(tmp_path: Path) -> None:
     asked = (Question("t", "Trains", (Target("travel.md"),)),)
 
@@ -303,18 +331,24 @@ def edges(parameter: Parameter) -> Sequence[Value]:
 
 @pytest.mark.parametrize("embedded", [True, False])
 def test_every_value_of_the_usual_space_is_a_setting(embedded: bool) -> None:
-    for parameter in default_space(Corpus(10**6, 8192, embedded=embedded)):
+    for parameter in default_space(
+        Corpus(10**6, 8192, embedded=embedded, rerankers=("off", "light", "cascade"))
+    ):
         for value in edges(parameter):
             changed_settings(settings(), {parameter.path: value})
 
 
 def test_auto_is_searched_from_the_kind_it_stands_for() -> None:
     base = Figures(0.5, 1.0, 1.0, 1.0, 1, chunks=9000, words_only_share=0.0)
-    start = beginning(settings(), base, None, hidden=False).start
+    corpus = Corpus(0, 8192)
+    start = beginning(settings(), base, None, corpus).start
     assert start[KIND] == "hnsw"
     assert start["ingest.chunks.max_tokens"] == 256
+    told = settings(("rerank.backend", "auto"))
+    with_light = Corpus(0, 8192, rerankers=("off", "light"))
+    assert beginning(told, base, None, with_light).start["rerank.backend"] == "light"
     small = msgspec.structs.replace(base, chunks=100)
-    assert KIND not in beginning(settings(), small, None, hidden=True).start
+    assert KIND not in beginning(settings(), small, None, corpus).start
 
 
 class KnowingJudge:

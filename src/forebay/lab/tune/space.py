@@ -159,6 +159,8 @@ class Corpus(msgspec.Struct, frozen=True):
     exact_rows_max: int
     headings_hidden: bool = False
     embedded: bool = True
+    rerankers: tuple[str, ...] = ()
+    """Values of ``rerank.backend`` that can be had; none: nothing is ordered anew."""
 
 
 def default_space(corpus: Corpus) -> tuple[Parameter, ...]:
@@ -178,7 +180,18 @@ def default_space(corpus: Corpus) -> tuple[Parameter, ...]:
     if not corpus.embedded:
         return tuple(words)
     index = index_space(corpus.chunks) if corpus.chunks >= corpus.exact_rows_max else ()
-    return (*words, *index, *fusion_space())
+    return (*words, *index, *fusion_space(), *rerank_space(corpus.rerankers))
+
+
+def rerank_space(backends: Sequence[str]) -> tuple[Parameter, ...]:
+    """Whether hits are ordered anew, and how many of them."""
+    if len(backends) < 2:
+        return ()
+    backend = "rerank.backend"
+    return (
+        Choice(backend, tuple(backends)),
+        Whole("rerank.candidates", 20, 100, log=True, when=When(backend, "light")),
+    )
 
 
 def index_space(chunks: int) -> tuple[Parameter, ...]:

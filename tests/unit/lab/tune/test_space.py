@@ -109,6 +109,15 @@ def test_index_parameters_matter_only_where_an_index_is_built() -> None:
     }
 
 
+def test_how_many_are_ordered_anew_matters_only_with_a_reranker() -> None:
+    def paths(*backends: str) -> set[str]:
+        corpus = Corpus(chunks=100, exact_rows_max=8192, rerankers=backends)
+        return {each.path for each in default_space(corpus) if each.path.startswith("rerank")}
+
+    assert paths() == paths("off") == set()
+    assert paths("off", "light") == {"rerank.backend", "rerank.candidates"}
+
+
 def test_hidden_headings_have_no_weight_to_tune() -> None:
     hidden = default_space(Corpus(chunks=100, exact_rows_max=8192, headings_hidden=True))
     assert "retrieval.lexical.heading_repeats" not in {each.path for each in hidden}
