@@ -15,7 +15,7 @@ from forebay.kernel.documents import ChunkDraft, Extracted
 from forebay.kernel.stages import TokenCounter
 from forebay.pipeline.meaning import breaks_of
 
-_WORD = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]|[^\s\u3400-\u9fff\uf900-\ufaff]+")
+_RUN = re.compile(r"(?P<han>[\u3400-\u9fff\uf900-\ufaff]+)|[^\s\u3400-\u9fff\uf900-\ufaff]+")
 Embed = Callable[[Sequence[str]], Awaitable[npt.NDArray[np.float32]]]
 
 
@@ -56,20 +56,26 @@ async def cut(
 
 def fixed(text: str, tokens: int, overlap: int, counter: TokenCounter) -> tuple[ChunkDraft, ...]:
     """Windows of ``tokens`` with ``overlap``, cut between words and nowhere wiser."""
-    words = [(m.start(), m.end()) for m in _WORD.finditer(text)]
-    costs = [counter.count(text[start:end]) for start, end in words]
+    words: list[tuple[int, int]] = []
+    costs: list[float] = []
+    for run in _RUN.finditer(text):
+        # Han has no spaces: a character costs its share of the run, not what it would alone.
+        pieces = range(*run.span()) if run["han"] else (run.start(),)
+        length = 1 if run["han"] else len(run[0])
+        words.extend((at, at + length) for at in pieces)
+        costs.extend([counter.count(run[0]) / len(pieces)] * len(pieces))
     chunks: list[ChunkDraft] = []
     at = 0
     while at < len(words):
-        end, spent = at, 0
+        end, spent = at, 0.0
         while end < len(words) and (end == at or spent + costs[end] <= tokens):
             spent += costs[end]
             end += 1
         start, stop = words[at][0], words[end - 1][1]
-        chunks.append(ChunkDraft(len(chunks), start, stop, text[start:stop], spent))
+        chunks.append(ChunkDraft(len(chunks), start, stop, text[start:stop], round(spent)))
         if end >= len(words):
             break
-        back = 0
+        back = 0.0
         while end > at + 1 and back < overlap:
             end -= 1
             back += costs[end]
