@@ -122,17 +122,19 @@ def recurved(rows: list[Scored], middle: float, width: float) -> list[Scored]:
 
 
 def choose(rows: list[Scored]) -> CascadeSettings:
-    """The trust best for always asking; then the least asked that costs under 0.3 points."""
+    """The trust best for always asking; then what asks least and costs under 0.3 points."""
     always = [
         CascadeSettings(floor=0.0, sure_from=1.0, trust=t) for t in (0.3, 0.4, 0.5, 0.6, 0.7, 1.0)
     ]
     best = max(always, key=lambda one: outcome(rows, one)["ndcg@10"])
     target = outcome(rows, best)["ndcg@10"] - 0.003
-    for sure in np.arange(0.5, 1.0, 0.02):
-        tried = CascadeSettings(sure_from=round(float(sure), 2), trust=best.trust)
-        if outcome(rows, tried)["ndcg@10"] >= target:
-            return tried
-    return msgspec.structs.replace(best, floor=0.3)
+    tried = [
+        CascadeSettings(floor=floor, sure_from=round(float(sure), 2), trust=best.trust)
+        for floor in (0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02)
+        for sure in np.arange(0.6, 1.0, 0.03)
+    ]
+    good = [one for one in tried if outcome(rows, one)["ndcg@10"] >= target]
+    return min(good, key=lambda one: outcome(rows, one)["texts"], default=best)
 
 
 async def main() -> None:
@@ -140,6 +142,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/forebay-bench")
+    parser.add_argument("--scores", type=Path, help="Write both models' scores beside this.")
     arguments = parser.parse_args()
     settings, _ = load_settings(None, {}, {})
     embedder = await open_embedder(
@@ -153,6 +156,12 @@ async def main() -> None:
         picked = [one for rows in sets.values() for one in pick(rows, held_out=held_out)]
         halves[held_out] = await scored(picked, light, dear)
         print(f"held out {held_out}: {len(picked)} questions", file=sys.stderr, flush=True)
+        if arguments.scores:
+            kept = [
+                (row.light, row.dear, row.gathered.row.relevant[row.places].tolist())
+                for row in halves[held_out][0]
+            ]
+            arguments.scores.with_suffix(f".{held_out}.json").write_text(json.dumps(kept))
     await embedder.close()
     tuning = halves[False][0]
     told = np.concatenate([np.clip(row.dear, 1e-9, 1 - 1e-9) for row in tuning])
@@ -174,7 +183,7 @@ def report(
         "always": CascadeSettings(floor=0.0, sure_from=1.0, trust=chosen.trust),
         "floor alone": msgspec.structs.replace(chosen, sure_from=1.0),
         "cascade": chosen,
-        "cascade by defaults": CascadeSettings(),
+        "floor 0.3 by defaults": CascadeSettings(),
     }
     found = {name: outcome(rows, settings) for name, settings in ways.items()}
     lost = np.array(found["always"]["values"]) - np.array(found["cascade"]["values"])
@@ -194,6 +203,7 @@ def report(
         "curve": {"middle": curve[0], "width": curve[1]},
         "search_ndcg@10": round(float(search.mean()), 4),
         "ways": found,
+        "frontier": frontier(rows, chosen.trust),
         "ndcg@5": at_5,
         "cascade_loses": {
             "points": round(100 * float(lost.mean()), 2),
@@ -202,6 +212,25 @@ def report(
         },
         "dear_seconds_a_question": round(float(np.median(took)), 3),
     }
+
+
+def frontier(rows: list[Scored], trust: float) -> list[dict[str, float]]:
+    """What is saved and lost against always asking, by floor and sureness."""
+    always = outcome(rows, CascadeSettings(floor=0.0, sure_from=1.0, trust=trust))["ndcg@10"]
+    made = []
+    for floor in (0.3, 0.2, 0.1, 0.05, 0.02, 0.01):
+        for sure in (0.8, 0.9, 1.0):
+            found = outcome(rows, CascadeSettings(floor=floor, sure_from=sure, trust=trust))
+            lost = round(100 * (always - found["ndcg@10"]), 2)
+            made.append(
+                {
+                    "floor": floor,
+                    "sure_from": sure,
+                    "texts_saved": found["texts_saved"],
+                    "points_lost": lost,
+                }
+            )
+    return made
 
 
 def ndcg_5(row: Scored, settings: CascadeSettings) -> float:
