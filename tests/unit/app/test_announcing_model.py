@@ -61,6 +61,7 @@ class Query(NamedTuple):
     reader: int
     version: int
     acknowledged: int
+    drops: int
 
 
 async def _never(_work: object) -> None:
@@ -78,6 +79,7 @@ class Announcing(RuleBasedStateMachine):
         self.step = "idle"
         self.alive = True
         self.acknowledged: int | None = 1
+        self.drops = 0
         self.kept: dict[int, int] = {}
         self.queries: list[Query] = []
         self.table = Announced(self.path, writable=True)
@@ -102,6 +104,7 @@ class Announcing(RuleBasedStateMachine):
     def commit(self, drop: bool) -> None:
         if drop and self.folder.record is not None:
             self.folder.floor, self.folder.record = self.folder.record + 1, None
+            self.drops += 1
         else:
             self.folder.record = (self.folder.record or self.folder.floor) + 1
         self.step = "committed"
@@ -178,7 +181,7 @@ class Announcing(RuleBasedStateMachine):
             assert self.step == "committed" or not self.alive, "nobody waits for nothing"
             return
         assert self.acknowledged is not None or self.step != "idle" or not self.alive, "it is gone"
-        self.queries.append(Query(reader, version, self.acknowledged or 0))
+        self.queries.append(Query(reader, version, self.acknowledged or 0, self.drops))
 
     @precondition(lambda self: self.queries)
     @rule(data=st.data())
@@ -189,6 +192,9 @@ class Announcing(RuleBasedStateMachine):
         if found is None:
             found = index.searched
             if found is None:  # dropped meanwhile
+                return
+            if not found and self.drops > query.drops:
+                # And made anew, of which the files show nothing yet.
                 return
             self.kept[found] = found
         assert found >= query.acknowledged
