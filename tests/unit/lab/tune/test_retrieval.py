@@ -1,4 +1,4 @@
-"""The step that tunes retrieval, and the pipeline it stands in."""
+"""The step that tunes retrieval."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from forebay.kernel.clock import VirtualClock
 from forebay.lab.tune.objectives import Figures
-from forebay.lab.tune.pipeline import Settled, StepReport, run_pipeline
+from forebay.lab.tune.pipeline import Settled
 from forebay.lab.tune.questions import halves
 from forebay.lab.tune.retrieval import (
     Beginning,
@@ -90,26 +90,3 @@ def test_a_paired_change_has_an_interval() -> None:
     mixed = {name: 0.5 + 0.3 * (at % 2 or -1) for at, name in enumerate(before)}
     assert paired_change(before, mixed, 1).verdict == "same"
     assert paired_change(before, dict.fromkeys(before, 0.1), 1).verdict == "worse"
-
-
-class Doubling:
-    """A step of another kind."""
-
-    name = "doubling"
-
-    async def run(self, settled: Settled) -> tuple[Settled, StepReport]:
-        before = float(settled.values.get("x", 1))
-        return (
-            Settled(settled.questions, {**settled.values, "x": 2 * before}),
-            StepReport("", {"x": before}, {"x": 2 * before}),
-        )
-
-
-def test_steps_run_in_order_on_what_those_before_have_settled() -> None:
-    clock = VirtualClock()
-    settled, reports = asyncio.run(run_pipeline([Doubling(), Doubling()], Settled(), clock))
-    assert settled.values == {"x": 4.0}
-    assert [(each.name, each.before, each.after) for each in reports] == [
-        ("doubling", {"x": 1.0}, {"x": 2.0}),
-        ("doubling", {"x": 2.0}, {"x": 4.0}),
-    ]
