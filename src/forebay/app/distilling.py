@@ -132,7 +132,7 @@ async def _gathered(
             if reading.embedder is None:
                 raise ConfigError("the light reranker reads vectors: set embedding.backend.")
             asked = EvalWords(sets=words.sets, documents=words.documents)
-            indexing = Indexing(process.writing, reading.reader, asked, output)
+            indexing = Indexing(process.writing, reading.reader, asked, output, or_kb=False)
             patient = msgspec.structs.replace(
                 settings.retrieval, vector_timeout_ms=int(1e3 * ASK_S)
             )

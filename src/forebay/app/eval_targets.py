@@ -182,8 +182,11 @@ class LocalTarget:
 class Indexing:
     """Brings the documents of sets into knowledge bases of their own, each once."""
 
-    def __init__(self, writing: Any, reader: Any, words: EvalWords, output: Output) -> None:
+    def __init__(
+        self, writing: Any, reader: Any, words: EvalWords, output: Output, *, or_kb: bool = True
+    ) -> None:
         self._writing = writing
+        self._or_kb = or_kb
         self._reader = reader
         self._words = words
         self._output = output
@@ -192,9 +195,9 @@ class Indexing:
         """The kb that holds the documents of a set, vectors included."""
         paths = self._words.documents or []
         if not paths and not asked.documents:
+            other = ", or the knowledge base that holds them with --kb" if self._or_kb else ""
             raise ConfigError(
-                f"{asked.name} brings no documents; name some with --documents, or the knowledge "
-                "base that holds them with --kb."
+                f"{asked.name} brings no documents; name some with --documents{other}."
             )
         kb = f"eval-{asked.corpus}" if not paths else "eval-documents"
         await self._writing.ensure(kb)

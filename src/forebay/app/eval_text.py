@@ -35,6 +35,9 @@ def tell(result: EvalResult, output: Output) -> None:
         output.line()
 
 
+UNSURE = "not beyond noise"
+
+
 def tell_changes(comparison: EvalComparison, output: Output) -> None:
     """Print a comparison: what moved beyond noise first, then the rest."""
     moved = [one for one in comparison.changes if one.verdict != "same"]
@@ -79,7 +82,7 @@ def _changed(one: Change) -> tuple[str, ...]:
         change,
         interval,
         f"{one.p:.3f}",
-        one.verdict,
+        UNSURE if one.verdict == "same" else one.verdict,
     )
 
 

@@ -403,6 +403,6 @@ def _deliver(result: TuneResult, words: TuneWords, delivery: Delivery) -> int:
         lambda path, language: write_tuning_report(result, path, language),
         tell,
     )
-    if result.found.held_out.quality.verdict == "worse":
-        delivery.output.alarm(f"{texts('tune_worse')}: {change_sentence(result, texts)}")
+    if result.warning:
+        delivery.output.alarm(f"{texts(result.warning)}: {change_sentence(result, texts)}")
     return 0

@@ -134,8 +134,7 @@ class ExtractiveGenerator:
             terms,
             request.passages,
             [self._cache.get(hit) for hit in request.passages],
-            shares=self._settings.scores_are_shares
-            and all(hit.rerank is None for hit in request.passages),
+            shares=self._settings.scores_are_shares,
             cosine_deviation=self._settings.cosine_deviation,
         )
 

@@ -172,7 +172,10 @@ def _cosine_lead(hits: Sequence[Hit], deviation: float) -> float | None:
     if not cosines:
         return None
     rest = cosines[2:]
-    return (cosines[0] - sum(rest) / len(rest)) / deviation if rest else 0.0
+    around = hits[0].around
+    if around is None and rest:
+        around = sum(rest) / len(rest)
+    return 0.0 if around is None else (cosines[0] - around) / deviation
 
 
 def _crossing(terms: Sequence[Term], passages: Sequence[Passage]) -> bool:

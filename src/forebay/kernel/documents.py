@@ -136,6 +136,8 @@ class Hit(msgspec.Struct, frozen=True):
 
     ``score`` orders the hits of one answer (higher is better; comparable inside one answer
     only). ``bm25`` and ``cosine`` are the raw leg scores, None where that leg did not see it.
+    ``rerank`` is the relevance by which hits were ordered anew, and ``around`` the mean cosine of
+    those that the search itself had third and after; None: it is the search's own order.
     """
 
     chunk: ChunkRow
@@ -143,6 +145,7 @@ class Hit(msgspec.Struct, frozen=True):
     bm25: float | None = None
     cosine: float | None = None
     rerank: float | None = None
+    around: float | None = None
 
 
 class KbInfo(msgspec.Struct, frozen=True):

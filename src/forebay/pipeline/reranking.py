@@ -215,8 +215,12 @@ def text_of(hit: Hit) -> str:
 def _arranged(hits: tuple[Hit, ...], order: _Order, wanted: int) -> tuple[Hit, ...]:
     """The hits in their new order; scores of the search go to places, so that they still fall."""
     falling = sorted((hit.score for hit in hits), reverse=True)
+    cosines = sorted((h.cosine for h in hits[:wanted] if h.cosine is not None), reverse=True)
+    # Whoever asks how far the best leads over the rest means hits as they come, not picked ones.
+    rest = cosines[2:]
+    around = sum(rest) / len(rest) if rest else None
     return tuple(
-        msgspec.structs.replace(hits[place], score=score, rerank=relevance)
+        msgspec.structs.replace(hits[place], score=score, rerank=relevance, around=around)
         for place, score, relevance in zip(
             order.places[:wanted], falling, order.relevances, strict=False
         )

@@ -246,6 +246,26 @@ def test_a_chinese_question_on_english_passages_goes_by_meaning() -> None:
             assert text.startswith("根据文档：")
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_hits_that_were_ordered_anew_are_believed_as_before(language: str) -> None:
+    """Picked hits are all near the question: the best must not seem to lead the less for it."""
+    question = {"en": "When must expense reports be sent?", "zh": "报销单须在多少天内交？"}[
+        language
+    ]
+    near = [EXPENSES, CANTEEN, "Boilers.", "Turbines.", "Roads."]
+    picked = [
+        Hit(passage(text, number=n).chunk, score=0.5, cosine=0.75 - n / 100, rerank=0.5, around=0.3)
+        for n, text in enumerate(near)
+    ]
+    assert not answer(asked(question, *picked, language=language))[1]
+    alone = [msgspec.structs.replace(hit, around=None) for hit in picked]
+    generator = ExtractiveGenerator(WordCounter())
+    led, level = (
+        generator.read((), asked(question, *hits)).features.cosine_lead for hits in (picked, alone)
+    )
+    assert led is not None and level is not None and led > 4 * level > 0.0
+
+
 @pytest.mark.parametrize(
     "table",
     [

@@ -53,10 +53,11 @@ class Found:
     def __init__(self, vectors: HitVectors | None = VECTORS) -> None:
         self.asked: list[SearchRequest] = []
         self.vectors = vectors
+        self.hits = HITS
 
     async def retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
         self.asked.append(request)
-        return SearchResult(HITS[: request.top_k], "vector+bm25", 3, EVIDENCE, self.vectors)
+        return SearchResult(self.hits[: request.top_k], "vector+bm25", 3, EVIDENCE, self.vectors)
 
 
 class Scripted:
@@ -112,6 +113,22 @@ async def test_the_light_model_orders_and_the_order_rests_on_all(pool: ThreadPoo
     assert result.evidence.lead == pytest.approx(min(EVIDENCE.edge, 1.0 / 40))
     assert [record.name for record in ctx.stages] == ["rerank"]
     assert not ctx.degradations
+
+
+async def test_picked_hits_tell_what_the_search_had_around_its_best(
+    pool: ThreadPoolExecutor,
+) -> None:
+    cosines = [0.8, 0.7, 0.4, 0.2]
+    found = Found()
+    found.hits = tuple(
+        msgspec.structs.replace(hit, cosine=cosine)
+        for hit, cosine in zip(HITS, cosines, strict=True)
+    )
+    retriever = RerankingRetriever(found, RerankingParts(light(), pool))
+    three = await retriever.retrieve(context(), SearchRequest("kb", "q", top_k=3))
+    assert [hit.around for hit in three.hits] == [0.4] * 3
+    two = await retriever.retrieve(context(), SearchRequest("kb", "q", top_k=2))
+    assert [hit.around for hit in two.hits] == [None] * 2
 
 
 async def test_more_than_the_candidates_may_be_asked_for(pool: ThreadPoolExecutor) -> None:

@@ -62,12 +62,12 @@ def tuning_page(result: TuneResult, words: Words) -> Page:
     )
     held = result.found.held_out
     asked = words("tune_asked").format(tuning=result.tuning_questions, held=held.questions)
-    worse = held.quality.verdict == "worse"
+    warning = result.warning
     return Page(
         title=words("tune_title").format(corpus=result.corpus),
         subtitle=[*origin(run, None, words), asked],
-        alarm=words("tune_worse") if worse else "",
-        reasons=(change_sentence(result, words),) if worse else (),
+        alarm=words(warning) if warning else "",
+        reasons=(change_sentence(result, words),) if warning else (),
         cards=_cards(result, words),
         sections=(
             Section(

@@ -89,6 +89,17 @@ class TuneResult(msgspec.Struct, frozen=True):
         found = self.found
         return {} if found.chosen is None else found.trial(found.chosen).values
 
+    @property
+    def warning(self) -> Literal["tune_worse", "tune_loss"] | None:
+        """Why the patch is not to be taken over as it is, by the name of its words; None: it may.
+
+        ``tune_loss``: more was lost on the held-out questions than may be, if not beyond chance.
+        """
+        quality = self.found.held_out.quality
+        if quality.verdict == "worse":
+            return "tune_worse"
+        return "tune_loss" if quality.mean < -self.quality_loss else None
+
 
 def load_tuning(path: Path) -> TuneResult:
     """A result that ``--out`` wrote; ``ConfigError`` when it cannot be read."""

@@ -64,6 +64,13 @@ TEXTS: dict[str, tuple[str, str]] = {
         "The chosen settings are worse on the held-out questions; do not take them over",
         "选定的设置在留出问题上更差；请勿采用",
     ),
+    "tune_loss": (
+        (
+            "The chosen settings lost more on the held-out questions than may be lost, though chance "
+            "may have done it; tune on more questions before taking them over"
+        ),
+        "选定的设置在留出问题上的损失超过了允许值，虽然可能出于偶然；采用之前请用更多问题调优",
+    ),
     "tune_steps": ("Steps", "步骤"),
     "tune_step_labels": ("labels", "标注"),
     "tune_step_retrieval": ("retrieval", "检索"),

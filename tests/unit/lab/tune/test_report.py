@@ -105,6 +105,17 @@ def test_worse_on_the_held_out_half_is_said_in_red(result: TuneResult) -> None:
     assert "-0.1000" in page.reasons[0]
 
 
+def test_more_lost_than_may_be_is_said_even_if_chance_may_have_done_it(result: TuneResult) -> None:
+    def warned(mean: float) -> str:
+        held = msgspec.structs.replace(result.found.held_out, quality=Change(mean, -0.1, 0.01))
+        found = msgspec.structs.replace(result.found, held_out=held)
+        page = tuning_page(msgspec.structs.replace(result, found=found), tuning_words(Words("en")))
+        return page.alarm
+
+    assert warned(-0.02) == ""
+    assert "tune on more questions" in warned(-0.037)
+
+
 def test_a_failed_trial_is_listed_with_its_reason(result: TuneResult) -> None:
     broken = msgspec.structs.replace(result.found.trials[-1], figures=None, reason="列表太多")
     trials = (*result.found.trials[:-1], broken)
