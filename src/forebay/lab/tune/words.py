@@ -66,8 +66,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "tune_loss": (
         (
-            "The chosen settings lost more on the held-out questions than may be lost, though chance "
-            "may have done it; tune on more questions before taking them over"
+            "The chosen settings lost more on the held-out questions than may be lost, though "
+            "chance may have done it; tune on more questions before taking them over"
         ),
         "选定的设置在留出问题上的损失超过了允许值，虽然可能出于偶然；采用之前请用更多问题调优",
     ),
