@@ -196,7 +196,7 @@ def test_nothing_found_ends_with_the_document_that_would_be(
     """Finding nothing is kept (F2.9), and no longer than it is true, in any process."""
     _, lines = many
     for number in range(10):
-        word = f"penstock{number}"
+        word = f"penstock{'abcdefghij'[number]}x"
         for line in (*lines, *lines):
             assert line.found(word) == set()
         kept = [line.figure('forebay_cache_total{result="hit",tier="retrieval"}') for line in lines]

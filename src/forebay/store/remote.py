@@ -30,6 +30,7 @@ from forebay.kernel.errors import (
     InvalidRequest,
     NotFound,
     Overloaded,
+    PartFailed,
     RateLimited,
     StoreError,
     Unavailable,
@@ -102,7 +103,11 @@ _Reply = _Event | _Result | _Failure
 
 
 def _failure(error: ForebayError) -> _Failure:
-    kind = next(each for each in type(error).__mro__ if each.__module__ == errors.__name__)
+    kind = next(
+        each
+        for each in type(error).__mro__
+        if each.__module__ == errors.__name__ and each is not PartFailed
+    )
     return _Failure(
         kind.__name__,
         error.message,

@@ -8,6 +8,7 @@ import random
 import tracemalloc
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from statistics import median
 
 import numpy as np
 import pytest
@@ -228,12 +229,16 @@ def test_a_scan_pushes_out_next_to_nothing() -> None:
 
 
 def test_a_change_of_what_is_popular_is_followed() -> None:
-    cache = tier()
-    room = places(cache)
-    rate(through(cache), zipf(100_000, 20_000, 1))
-    moved = [number + 10**6 for number in zipf(100_000, 20_000, 3)]
-    rate(through(cache), moved[:80_000])
-    assert rate(through(cache), moved[80_000:]) >= 0.9 * best_share(room, 20_000)
+    # Which keys share a counter is another matter in every process: the middle of three counts.
+    reached = []
+    for salt in (0, 10**7, 10**8):
+        cache = tier()
+        room = places(cache)
+        rate(through(cache), [number + salt for number in zipf(100_000, 20_000, 1)])
+        moved = [number + salt + 10**6 for number in zipf(100_000, 20_000, 3)]
+        rate(through(cache), moved[:80_000])
+        reached.append(rate(through(cache), moved[80_000:]))
+    assert median(reached) >= 0.9 * best_share(room, 20_000)
 
 
 # --- what it weighs -----------------------------------------------------------------------------

@@ -132,8 +132,10 @@ async def test_every_kernel_error_crosses(tmp_path: Path) -> None:
         return [kind, *(each for child in kind.__subclasses__() for each in tree(child))]
 
     extra: dict[str, object] = {"retry_after_s": 1.0, "status": 400}
+    # It names a part of one process, which is nothing to another.
+    kept_inside = errors.PartFailed
     for kind in tree(ForebayError):
-        if kind.__module__ != errors.__name__:
+        if kind.__module__ != errors.__name__ or kind is kept_inside:
             continue
         needed = {name: extra[name] for name in extra if name in kind.__init__.__annotations__}
         error = kind("a sentence.", **needed)  # type: ignore[arg-type]
@@ -141,6 +143,13 @@ async def test_every_kernel_error_crosses(tmp_path: Path) -> None:
             with pytest.raises(kind, match="a sentence") as raised:
                 await WriterClient(tmp_path).call("fail", None, deadline=soon())
         assert (raised.type, raised.value.code) == (kind, kind.code)
+
+
+async def test_a_part_that_failed_is_unavailable_elsewhere(tmp_path: Path) -> None:
+    async with serving(tmp_path, {"fail": failing(errors.PartFailed("words", "slow"))}):
+        with pytest.raises(Unavailable, match="does not serve") as raised:
+            await WriterClient(tmp_path).call("fail", None, deadline=soon())
+    assert raised.type is Unavailable
 
 
 class PrivateError(StoreFull):
