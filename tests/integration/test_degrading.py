@@ -179,6 +179,42 @@ async def test_both_broken(tmp_path: Path, words: Any) -> None:
         await asked.back()
 
 
+def spoil_words(folder: Path) -> None:
+    """Overwrite the word index's files in place, as they are mapped."""
+    files = list((folder / "store" / "indexes" / "kb").glob("lexical-*/*.*"))
+    assert any(path.suffix == ".term" for path in files)
+    for path in files:
+        if path.suffix not in (".json", ".lock"):
+            with path.open("r+b") as file:
+                file.write(b"\xff" * path.stat().st_size)
+
+
+async def test_word_files_spoiled_after_queries(tmp_path: Path) -> None:
+    async with line(tmp_path) as asked:
+        for question, document in QUESTIONS.items():
+            rung, _, body = await asked.search(question)
+            assert rung == "vector+bm25" and body["hits"][0]["document_id"].endswith(document)
+            spoil_words(tmp_path)
+            rung, why, body = await asked.search(question)
+            assert (rung, why) == ("vector", "index_damaged")
+            assert body["coverage"] == {"words": 0.0, "vectors": 1.0}
+            await asked.back()
+
+
+async def test_word_files_spoiled_after_queries_and_a_hung_embedder(tmp_path: Path) -> None:
+    async with line(tmp_path) as asked:
+        for question, document in QUESTIONS.items():
+            spoil_words(tmp_path)
+            asked.embedder.gate.clear()
+            rung, why, body = await asked.search(question + " ")
+            assert rung == "keyword" and "index_damaged" in why
+            assert body["hits"][0]["document_id"].endswith(document), question
+            asked.embedder.gate.set()
+            await asked.back()
+            rung, _, body = await asked.search(question)
+            assert rung == "vector+bm25" and body["hits"][0]["document_id"].endswith(document)
+
+
 async def test_degraded_answers_are_not_kept(tmp_path: Path) -> None:
     async with line(tmp_path) as asked:
         asked.embedder.gate.clear()

@@ -90,6 +90,20 @@ class GuardedSearcher:
         """Return how many chunks hold ``term``, dead ones included."""
         return int(self._guarded(lambda: self._searcher.doc_freq(field, term)))
 
+    def confirm(self, field: str, term: str, held: int) -> None:
+        """Raise ``IndexDamaged`` unless ``held`` chunks hold ``term``, as was seen before.
+
+        What a searcher sees never changes, but a dictionary of terms that was spoiled after it
+        was opened answers 0 for every term and raises nothing.
+        """
+
+        def look() -> None:
+            seen = self._searcher.doc_freq(field, term)
+            if seen != held:
+                raise ValueError(f"{held} chunks of the files had a term that {seen} have now")
+
+        self._guarded(look)
+
     def fast_field_values(self, field: str, addresses: list[tantivy.DocAddress]) -> list[Any]:
         """Return one value per address."""
         return list(self._guarded(lambda: self._searcher.fast_field_values(field, addresses)))

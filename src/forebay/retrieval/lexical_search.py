@@ -144,6 +144,8 @@ class LexicalView:
     def search(self, query: LexicalQuery, demands: Demands, limit: int) -> LexicalHits:
         """Return the best ``limit`` chunks that meet ``demands``, by BM25."""
         if not query.terms:
+            # That no term is known may be the files' fault.
+            self.base.confirm()
             return NO_HITS
         proposals = limit + max(self.settings.spare_candidates, limit // 4)
         weights = list(zip(query.terms, query.idf, strict=True))

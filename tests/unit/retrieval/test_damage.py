@@ -19,6 +19,7 @@ from forebay.app.indexes import IndexSet
 from forebay.kernel.errors import StoreFull
 from forebay.retrieval import KbIndex
 from forebay.retrieval.engine import IndexDamaged, write_error
+from forebay.retrieval.keys import filter_keys
 from forebay.retrieval.lexical import LexicalIndex
 from forebay.testing.index_feed import MemoryIndexFeed
 
@@ -29,11 +30,12 @@ def found(index: KbIndex, text: str) -> list[int]:
     return ids
 
 
-def spoil(folder: Path) -> None:
+def spoil(folder: Path, fill: bytes = b"\xff") -> None:
     """Overwrite the index's files in place: truncating what is mapped would end the process."""
     for path in folder.glob("lexical-*/*.*"):
         if path.suffix not in (".json", ".lock"):
-            path.write_bytes(b"\xff" * path.stat().st_size)
+            with path.open("r+b") as file:
+                file.write(fill * path.stat().st_size)
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -61,6 +63,76 @@ def test_words_damaged_in_use_are_unavailable_and_then_whole_again(tmp_path: Pat
         found(index, "beta")
     until(lambda: healed(index, "词语", wanted))
     assert len(list(tmp_path.glob("lexical-*"))) == 1
+    index.close()
+
+
+@pytest.mark.parametrize("fill", [b"\xff", b"\0"])
+@pytest.mark.parametrize("asked", ["词语", "beta", "never seen", "beta never", "alpha"])
+def test_damage_after_the_first_query_is_noticed_by_whatever_is_asked_next(
+    tmp_path: Path, asked: str, fill: bytes
+) -> None:
+    record = MemoryIndexFeed()
+    record.add(*[f"alpha {i}" for i in range(50)])
+    [wanted] = record.add("词语 beta")
+    index = KbIndex.open(tmp_path, "kb", record, writable=True)
+    index.rest()
+    assert found(index, "词语 beta") == [wanted]
+    spoil(tmp_path, fill)
+    with pytest.raises(IndexDamaged, match="rebuilt"):
+        found(index, asked)
+    for text in ("词语", "beta"):
+        until(lambda text=text: healed(index, text, wanted))  # type: ignore[misc]
+    index.close()
+
+
+def test_damage_of_one_segment_is_noticed_though_others_answer(tmp_path: Path) -> None:
+    record = MemoryIndexFeed()
+    record.add(*[f"alpha {i}" for i in range(50)])
+    index = KbIndex.open(tmp_path, "kb", record, writable=True)
+    older = set(tmp_path.glob("lexical-*/*.term"))
+    [wanted] = record.add("alpha beta")
+    index.refresh()
+    index.maintain()
+    index.rest()
+    assert index.snapshot().lexical.segments == 2
+    assert found(index, "beta") == [wanted]
+    [path] = older
+    with path.open("r+b") as file:
+        file.write(b"\xff" * path.stat().st_size)
+    with pytest.raises(IndexDamaged):
+        found(index, "beta")
+    until(lambda: healed(index, "beta", wanted))
+    index.close()
+
+
+def test_rights_are_not_read_from_damaged_files(tmp_path: Path) -> None:
+    record = MemoryIndexFeed()
+    ids = record.add(*[f"alpha {i}" for i in range(50)])
+    index = KbIndex.open(tmp_path, "kb", record, writable=True)
+    index.rest()
+    view, demands = index.snapshot().lexical, filter_keys({}, frozenset())
+    assert view.allowed_among(demands, np.array(ids[:2])).tolist()[:2] == ids[:2]
+    spoil(tmp_path)
+    with pytest.raises(IndexDamaged):
+        view.allowed_among(demands, np.array(ids[2:4]))
+    index.close()
+
+
+def test_an_index_without_files_is_not_damaged(tmp_path: Path) -> None:
+    record = MemoryIndexFeed()
+    index = KbIndex.open(tmp_path, "kb", record, writable=True)
+    assert found(index, "beta") == found(index, "词语") == []
+    [only] = record.add("词语 beta")
+    index.refresh()
+    assert found(index, "beta") == found(index, "词语") == [only]
+    assert found(index, "never seen") == []
+    index.maintain()
+    record.remove(only)
+    index.refresh()
+    assert found(index, "beta") == []
+    index.maintain()
+    assert found(index, "beta") == found(index, "词语") == []
+    assert [path.name for path in tmp_path.glob("lexical-*")] == ["lexical-000000"]
     index.close()
 
 
