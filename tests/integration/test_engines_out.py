@@ -101,6 +101,30 @@ async def test_engines_that_fail_are_left_for_quotations_and_come_back(tmp_path:
                 await asyncio.sleep(0.2)
 
 
+@pytest.mark.parametrize("question", ["備用泵的轉速是多少？", "备用泵的转速是多少？"])
+async def test_quotations_are_found_in_either_script(tmp_path: Path, question: str) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "泵.md").write_text("# 备用泵\n\n备用泵的转速为每分钟1450转。\n", "utf-8")
+    async with line(tmp_path) as (made, [engine]):
+        engine.status = 500
+        messages = [{"role": "user", "content": question}]
+        answer = (await ask(made, messages=messages, max_tokens=60)).json
+        assert answer["forebay"]["model"] == "extractive"
+        assert not answer["forebay"]["refused"]
+        assert "备用泵的转速为每分钟1450转。 [1]" in answer["choices"][0]["message"]["content"]
+
+
+@pytest.mark.parametrize("said", ["Hello!", "你好"])
+async def test_a_fixed_sentence_is_kept_for_nobody(tmp_path: Path, said: str) -> None:
+    async with line(tmp_path) as (made, [engine]):
+        for _ in range(2):
+            answer = await ask(made, messages=[{"role": "user", "content": said}])
+            assert "answer=miss" in answer.headers["x-forebay-cache"]
+            assert answer.json["forebay"]["model"] == "rules"
+            assert answer.json["forebay"]["refused"] is False and not answer.json["citations"]
+        assert not engine.requests
+
+
 async def test_a_hung_engine_is_left_in_time(tmp_path: Path) -> None:
     async with line(tmp_path) as (made, [engine]):
         engine.gate.clear()

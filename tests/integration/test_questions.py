@@ -21,6 +21,9 @@ DOCUMENTS = {
     "north.md": "# Gate of the north dam\n\nThe north gate weighs 45 tonnes.\n",
     "north-old.md": "# Gate of the north dam, survey of 1998\n\nThe north gate weighs 38 tonnes.\n",
     "北闸.md": "# 北坝闸门\n\n北闸门重45吨。\n",
+    "pumps.md": "# Pumps\n\nThe warranty of pumps is 24 months.\n",
+    "valves.md": "# Valves\n\nThe warranty of valves is 36 months.\n",
+    "备用泵.md": "# 备用泵\n\n备用泵的转速为每分钟1450转。\n",
     "北闸旧.md": "# 北坝闸门（1998年测量）\n\n北闸门重38吨。\n",
 }
 
@@ -117,6 +120,25 @@ def test_both_sides_of_a_comparison_are_found(
     assert sources(answer) & both
 
 
+@pytest.mark.parametrize("asked", ["What about valves?", "And valves?"])
+def test_a_follow_up_about_another_case_leaves_the_first_alone(client: Client, asked: str) -> None:
+    answer = ask(client, "What is the warranty of pumps?", "24 months [1].", asked)
+    assert answer["forebay"]["query"]["question"] == "What is the warranty of valves?"
+    assert "parts" not in answer["forebay"]["query"]
+    assert "36 months" in text_of(answer) and "24 months" not in text_of(answer)
+    assert {one["document_id"].rpartition("/")[2] for one in answer["citations"]} == {"valves.md"}
+
+
+@pytest.mark.parametrize(
+    ("question", "begins"),
+    [("備用泵的轉速是多少？", "根據文件："), ("火星基地的食堂幾點開門？", "在現有文件中沒有找到")],
+)
+def test_a_traditional_question_is_answered_in_its_own_characters(
+    client: Client, question: str, begins: str
+) -> None:
+    assert text_of(ask(client, question)).startswith(begins)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("said", "begins"), [("Hello!", "Hello"), ("你好", "您好"), ("謝謝！", "不客氣")]
@@ -128,7 +150,7 @@ def test_small_talk_is_answered_without_a_search(
     assert text_of(answer).startswith(begins)
     forebay = answer["forebay"]
     assert (forebay["rung"], forebay["model"], answer["citations"]) == ("none", "rules", [])
-    assert forebay["query"]["kind"] == "chat"
+    assert forebay["query"]["kind"] == "chat" and forebay["refused"] is False
     assert "retrieval" not in {one["stage"] for one in forebay["timings"]}
 
 

@@ -35,6 +35,13 @@ FRAMES = {
         pair="{name}：{value}",
         separator="；",
     ),
+    "zh-Hant": Frame(
+        opening="根據文件：",
+        refusal="在現有文件中沒有找到能夠回答這個問題的內容。",
+        greeting="您好！我根據本知識庫的文件回答問題，並註明出處。請問您想了解什麼？",
+        pair="{name}：{value}",
+        separator="；",
+    ),
 }
 
 _GREETING = re.compile(

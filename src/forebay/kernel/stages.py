@@ -162,7 +162,7 @@ class GenerationRequest(msgspec.Struct, frozen=True):
 
     ``messages`` is the finished prompt; ``passages`` are the hits in citation order (passage
     ``i`` is cited as ``[i + 1]``); ``question`` is the standalone question, ``language`` its
-    language (``zh`` or ``en``).
+    language (``zh``, ``zh-Hant`` or ``en``).
     """
 
     question: str

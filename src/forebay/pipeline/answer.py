@@ -45,6 +45,7 @@ from forebay.pipeline.questions import (
     MODEL,
     NO_RUNG,
     Questions,
+    as_read,
     cited_request,
     decided,
     in_form,
@@ -202,8 +203,7 @@ class AnswerPipeline:
                 built = await self._prompt(ctx, request, found)
                 prompt = await self._counted(ctx, built, record)
                 record.attributes["language"] = prompt.language
-            if read is not None and read.rewritten:
-                prompt = msgspec.structs.replace(prompt, question=read.question)
+            prompt = as_read(prompt, read)
             await permit.built(prompt.prompt_tokens)
             writer, text = self._parts.cite(prompt), ""
             generated = self._generated(ctx, prompt, permit, self._parts.generator)
@@ -288,7 +288,8 @@ class AnswerPipeline:
             model=MODEL,
             rung=ctx.rung or NO_RUNG,
             kb_version=ctx.kb_version or 0,
-            refused=not read.each,
+            # Before a search only small talk has a reply, and nothing was asked there.
+            refused=found is not None and not read.each,
             degradations=tuple(ctx.degradations),
             rests=Rests((), found) if found is not None and read.each else None,
             understood=read,

@@ -199,6 +199,16 @@ def cited_request(understood: Understood, found: SearchResult | None) -> Generat
     return GenerationRequest(understood.question, language, (), passages, Sampling(), 0, 0)
 
 
+def as_read(prompt: GenerationRequest, read: Understood | None) -> GenerationRequest:
+    """A prompt as whoever quotes answers it: the question that was searched, its own script."""
+    if read is None:
+        return prompt
+    question = read.question if read.rewritten else prompt.question
+    traditional = read.language == "zh-Hant" and prompt.language == "zh"
+    language = "zh-Hant" if traditional else prompt.language
+    return msgspec.structs.replace(prompt, question=question, language=language)
+
+
 def in_form(request: AnswerRequest, read: Understood) -> Understood:
     """A question whose answer is to have a form of its own gets no sentence in its place."""
     if request.sampling.response_format is None or not (read.reply or read.each):

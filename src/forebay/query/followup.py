@@ -35,6 +35,27 @@ _CASE = re.compile(
     rf"(?P<rest>(?:(?P<word>{_PREPOSITION})\s+)?.{{1,60}}?)[\s?.!]*$",
     re.IGNORECASE,
 )
+_ALSO = re.compile(
+    r"^(?:and|or)\s+(?:also\s+)?(?P<word>(?!))?"
+    r"(?P<rest>[a-z0-9][\w'’.&/-]*(?:\s+[a-z0-9][\w'’.&/-]*){0,3})\s*\?+$",
+    re.IGNORECASE,
+)
+"""Another case by its name alone: and sick leave?"""
+_NO_NAME = re.compile(
+    r"\b(?:i|you|we|it|they|he|she|me|us|them|him|its|their|his|this|that|these|those|one|ones|"
+    r"there|here|then|now|so|else|more|next|again|also|too|if|not|no|yes|because|than|please|"
+    r"thanks?|ok|okay|would|might|shall|be|been|being|am|had|did|explain|tell|show|give|list|"
+    r"compare|describe|find|say|says|get|gets|go|goes|need|needs|take|takes|works|costs|means|"
+    r"happens|applies|expires|allowed|required|included|further|etc|afterwards|finally)\b",
+    re.IGNORECASE,
+)
+_LIKE = re.compile(
+    r"\b(?:of|for|from|in|with)\s+(?P<old>(?:(?:the|a|an|our|my)\s+)?[\w'’-]+"
+    r"(?:\s+(?!(?:of|for|from|in|with|and|or)\s)[\w'’-]+){0,2})[\s?.!]*$",
+    re.IGNORECASE,
+)
+"""What a question ends in, in the place of which another may be put."""
+_SEVERAL = re.compile(r"(?!(?:the|a|an|our|my)\s)(?:[a-z-]+\s+)?[a-z-]{2,}[a-rt-z]s")
 _BARE = re.compile(
     r"^(?:(?:and|but|so|or|then|also)[\s,]+)*(?:since |until |from |by |for )?"
     r"(?:why(?: not)?|when|where|who|whom|whose|how|which(?: one| ones)?|"
@@ -50,6 +71,13 @@ _ASKS = re.compile(
     r"may|will|has|have)\b",
     re.IGNORECASE,
 )
+_ARTICLE = re.compile(r"^(?:the|a|an|our|my)\s+", re.IGNORECASE)
+_NO_KIND = re.compile(
+    rf"(?:the|a|an|our|my|your|each|every|any|some|no|much|many|and|or|{_PREPOSITION})"
+    rf"|{_ASKS.pattern}",
+    re.IGNORECASE,
+)
+"""What stands before a noun and says not of which kind it is."""
 _REFERS = re.compile(
     r"\b(?P<own>its|their|his)\b|\b(?P<it>it|they|them|he|she|him|(?:the )?same one|the former|"
     r"the latter)\b(?!['’]s? (?:possible|necessary))"
@@ -211,10 +239,17 @@ def _carried(question: str, earlier: str) -> str:
 def _depends_en(text: str) -> bool:
     if _BARE.match(text):
         return True
+    return _case(text) is not None or _reference(_OPENING.sub("", text)) is not None
+
+
+def _case(text: str) -> re.Match[str] | None:
+    """Another case of what was asked before, where a question only names one."""
     case = _CASE.match(text)
-    if case is not None and not _ASKS.search(case["rest"]):
-        return True
-    return _reference(_OPENING.sub("", text)) is not None
+    if case is None:
+        case = _ALSO.match(text)
+        if case is not None and _NO_NAME.search(case["rest"]):
+            return None
+    return None if case is None or _ASKS.search(case["rest"]) else case
 
 
 def _reference(text: str) -> re.Match[str] | None:
@@ -228,8 +263,8 @@ def _reference(text: str) -> re.Match[str] | None:
 
 
 def _carried_en(text: str, earlier: str) -> str:
-    case = _CASE.match(text)
-    if case is not None and not _ASKS.search(case["rest"]):
+    case = _case(text)
+    if case is not None:
         return _another_case(case, earlier)
     bare = _OPENING.sub("", text)
     reference = None if _BARE.match(text) else _reference(bare)
@@ -257,7 +292,33 @@ def _another_case(case: re.Match[str], earlier: str) -> str:
         if len(found) == 1:
             return earlier[: found[0].start()] + rest + earlier[found[0].end() :]
         return f"{earlier.rstrip('?.! ')} {rest}?"
-    return f"{_ended(earlier)} What about {rest}?"
+    its_like = _its_like(rest, earlier)
+    if its_like is None:
+        return f"{_ended(earlier)} What about {rest}?"
+    start, end, new = its_like
+    return earlier[:start] + new + earlier[end:]
+
+
+def _its_like(rest: str, earlier: str) -> tuple[int, int, str] | None:
+    """Where the earlier question names a thing of the same sort, and what to put there."""
+    if _REFERS.search(rest):
+        return None
+    bare = _ARTICLE.sub("", rest)
+    kinds = re.finditer(rf"\b([\w'’-]+)\s+{re.escape(bare.split()[-1])}\b", earlier, re.IGNORECASE)
+    same = [one for one in kinds if not _NO_KIND.fullmatch(one[1])]
+    if " " in bare and len(same) == 1:
+        return same[0].start(), same[0].end(), bare
+    like = _LIKE.search(earlier)
+    if like is not None and _alike(like["old"], rest):
+        return like.start("old"), like.end("old"), rest
+    return None
+
+
+def _alike(old: str, new: str) -> bool:
+    """Whether two names are of things of one sort: of the same noun, or both of several things."""
+    if old.rsplit(maxsplit=1)[-1].lower() == new.rsplit(maxsplit=1)[-1].lower():
+        return True
+    return _SEVERAL.fullmatch(old) is not None and _SEVERAL.fullmatch(new) is not None
 
 
 def _topic_of(question: str) -> str | None:

@@ -26,6 +26,9 @@ LIKELY = 0.5
 LEAST_UNITS = 3
 _UNITS = re.compile(r"[\u3400-\u9fff]|[^\W\d_\u3400-\u9fff]+")
 
+_SEAM = re.compile(r"[?.!]\s+\S|[？。！]\s*\S")
+"""Where one sentence ends and another begins."""
+
 BESIDE: tuple[QueryKind, ...] = ("chat", "out_of_scope")
 """Kinds of what is not about documents."""
 
@@ -40,6 +43,14 @@ def says_enough(question: str) -> bool:
 def kind_by_words(query: str) -> QueryKind:
     """The kind that retrieval is told: of the words alone, so that it is the same every time."""
     return _guess(query[:READ_CHARACTERS]).kind
+
+
+def _parts(question: str, asked: str) -> tuple[str, ...]:
+    """What to look up beside ``question``; never an earlier question put in front of ``asked``."""
+    parts = parts_of(question)
+    if question == asked or _SEAM.search(question) is None or _SEAM.search(asked) is not None:
+        return parts
+    return parts[1:] if parts_of(asked) else ()
 
 
 class RuleReader:
@@ -71,7 +82,7 @@ class RuleReader:
             language,
             kind,
             rewritten=question != asked,
-            parts=parts_of(question) if settings.splitting else (),
+            parts=_parts(question, asked) if settings.splitting else (),
             unclear=settings.ambiguity != "off" and may_be_ambiguous(question),
         )
 

@@ -129,7 +129,7 @@ class LateReranker:
             raise ConfigError(
                 "the late-interaction head was trained on another embedder; train one for this "
                 "embedder or choose another reranker",
-                param="rerank.late.path",
+                param="rerank.dear.late.path",
             )
         self._encoder = encoder
         self._head = head

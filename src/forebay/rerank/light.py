@@ -78,7 +78,7 @@ class LightModel:
             data = path.read_bytes()
         except OSError as error:
             raise ConfigError(
-                f"{path.name} cannot be read; train a model with `forebay distill --out`",
+                f"{path.name} cannot be read; train a model with `forebay distill --write`",
                 param="rerank.light.path",
             ) from error
         return cls(data, path.name)

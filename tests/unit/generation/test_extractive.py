@@ -71,6 +71,15 @@ def test_a_question_in_the_other_script_is_answered_by_the_same_sentence(
     assert "".join(draft.pieces).endswith(f"> {quoted} [1]")
 
 
+def test_the_words_around_a_quotation_are_in_the_script_of_the_question() -> None:
+    generator = ExtractiveGenerator(WordCounter(), respell=respelled)
+    simple = "备用泵的转速为每分钟1450转。"
+    draft = generator.draft(asked("備用泵的轉速是多少？", simple, language="zh-Hant"))
+    assert "".join(draft.pieces) == f"根據文件：\n\n> {simple} [1]"
+    draft = generator.draft(asked("昨天的足球比賽誰贏了？", simple, language="zh-Hant"))
+    assert draft.refused and draft.pieces[0].startswith("在現有文件中沒有找到")
+
+
 def test_the_frame_is_in_the_question_s_language_and_the_quote_in_its_own() -> None:
     text, refused = answer(asked("工龄满五年的员工每年有几天年假？", LEAVE, language="zh"))
     assert not refused

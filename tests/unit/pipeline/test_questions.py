@@ -21,6 +21,7 @@ from forebay.kernel.errors import EngineError, Overloaded, StoreError
 from forebay.kernel.stages import (
     Likeness,
     Message,
+    QueryLanguage,
     Sampling,
     SearchRequest,
     SearchResult,
@@ -180,7 +181,7 @@ async def test_a_fixed_reply_needs_neither_search_nor_engine_and_costs_its_quest
     assert (text, end.model, end.rung, end.citations) == ("Good day.", "rules", "none", ())
     assert life.searching.requests == [] and life.generator.requests == []
     assert end.usage.prompt_tokens == COUNTER.count("hello")
-    assert end.rests is None and end.refused and ctx.rung == "none"
+    assert end.rests is None and not end.refused and ctx.rung == "none"
 
 
 async def test_who_asks_for_a_form_gets_no_sentence_instead() -> None:
@@ -245,6 +246,23 @@ async def test_who_leaves_during_the_parts_leaves_nothing_behind() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert life.held() == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("question", "told", "language"),
+    [
+        ("備用泵的轉速？", "zh-Hant", "zh-Hant"),
+        ("备用泵的转速？", "zh", "zh"),
+        ("Speed?", "en", "en"),
+    ],
+)
+async def test_whoever_quotes_knows_the_script_of_the_question(
+    question: str, told: QueryLanguage, language: str
+) -> None:
+    life = Life(ScriptedReader({question: Understood(question, told, "fact")}))
+    await life.ask(question)
+    [prompt] = life.generator.requests
+    assert prompt.language == language
 
 
 async def test_a_refusal_after_the_search_is_no_answer() -> None:

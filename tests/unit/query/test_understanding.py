@@ -94,6 +94,41 @@ def test_the_answer_to_a_question_that_was_asked_back() -> None:
     assert not reader(ambiguity="off").read(said("苹果")).unclear
 
 
+@pytest.mark.parametrize(
+    ("earlier", "asked", "question"),
+    [
+        ("What is the warranty of pumps?", "What about valves?", "What is the warranty of valves?"),
+        ("Which pumps are there?", "How long do they last?",
+         "Which pumps are there? How long do they last?"),
+        ("年假有多少天？", "病假呢？", "年假有多少天？病假呢？"),
+        ("年假有多少天？", "那怎么申请？", "年假怎么申请？"),
+    ],
+)  # fmt: skip
+def test_the_earlier_question_is_no_part_of_a_follow_up(
+    earlier: str, asked: str, question: str
+) -> None:
+    read = reader().read(said(earlier, "-", asked))
+    assert (read.question, read.rewritten, read.parts) == (question, True, ())
+
+
+def test_a_follow_up_that_is_several_questions_has_parts() -> None:
+    several = reader().read(
+        said("What is the warranty?", "-", "How long is it and who pays for it?")
+    )
+    assert several.parts == ("How long is the warranty", "Who pays for the warranty?")
+    sides = reader().read(said("Compare the A-2 with the B-3 on power.", "-", "And on weight?"))
+    assert sides.parts == ("the A-2 weight", "the B-3 weight")
+    front = reader().read(
+        said("Which pumps are there?", "-", "How long do they last and who sells them?")
+    )
+    assert front.question.startswith("Which pumps are there?")
+    assert [part.rpartition("? ")[2] for part in front.parts] == [
+        "How long do they last",
+        "Who sells them?",
+    ]
+    assert "Which pumps are there" not in front.parts
+
+
 def test_parts_can_be_switched_off() -> None:
     text = "年假和病假有什么区别？"
     assert reader().read(said(text)).parts == ("年假", "病假")

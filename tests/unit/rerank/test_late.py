@@ -129,8 +129,9 @@ async def test_an_encoders_error_is_the_requests(
 
 def test_a_head_belongs_to_one_embedder(tmp_path: Path, executor: ThreadPoolExecutor) -> None:
     head = LateHead(write_small_head(tmp_path, HashTokenEncoder().spec))
-    with pytest.raises(ConfigError, match="another embedder"):
+    with pytest.raises(ConfigError, match="another embedder") as told:
         LateReranker(HashTokenEncoder(salt="other"), head, LateSettings(), executor)
+    assert told.value.param == "rerank.dear.late.path"
 
 
 def codes(tokens: int) -> TokenCodes:

@@ -70,7 +70,7 @@ def test_equal_parameters_have_equal_files_and_other_parameters_another_mark() -
 
 
 def test_what_is_no_light_reranker_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="forebay distill"):
+    with pytest.raises(ConfigError, match="`forebay distill --write`"):
         LightModel.read(tmp_path / "absent.onnx")
     (tmp_path / "broken.onnx").write_bytes(b"no model")
     with pytest.raises(ConfigError, match=r"broken\.onnx cannot be loaded"):
