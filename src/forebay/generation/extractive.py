@@ -15,6 +15,7 @@ from forebay.generation.frames import Frame, frame_for, is_greeting
 from forebay.generation.passages import PassageCache, cells
 from forebay.generation.selection import choose, lead_of
 from forebay.generation.settings import ExtractiveSettings
+from forebay.generation.siblings import is_another
 from forebay.generation.support import Reading, Scored, SupportModel, Weights, read
 from forebay.generation.terms import MAX_QUESTION_CHARACTERS, Term, question_terms
 from forebay.kernel.context import RequestContext
@@ -117,7 +118,7 @@ class ExtractiveGenerator:
         if not terms or score < 0.0:
             return Draft((frame.refusal,), refused=True, score=score)
         chosen = self._choose(request, terms, reading)
-        if not chosen:
+        if not chosen or is_another(request.question, terms, reading.held, chosen):
             return Draft((frame.refusal,), refused=True, score=score)
         return Draft(tuple(_write(chosen, frame)), refused=False, score=score)
 

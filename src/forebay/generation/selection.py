@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from forebay.generation.answer_kinds import AnswerKind
+from forebay.generation.sides import other_side
 from forebay.generation.support import Scored
 from forebay.generation.terms import Term
 from forebay.kernel.documents import Hit
@@ -18,6 +19,8 @@ score relative to the best, the penalty of a heading. Tuned on the first half of
 questions for how often the quotation holds the answer (``benchmarks/extractive``)."""
 _MORE = 0.62
 _GAIN = 0.08
+_OTHER_SIDE = 0.5
+"""Of the best unit's worth, what a sentence needs to be its other side."""
 _UNSURE = 0.34
 _SAME_WORDS = 0.8
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
@@ -34,9 +37,9 @@ def choose(
 ) -> list[Scored]:
     """Return the units to quote, in reading order (by passage, then place); none if there is none.
 
-    The best unit first; then those that come near it and cover terms that are still open, or lie
-    right beside it in its passage, as long as they fit. Where another document says the same with
-    other numbers, both are quoted: which one holds is not for us to say.
+    The best unit first; where another document says otherwise, its sentence too: which one holds
+    is not for us to say. Then those that come near the best and cover terms that are still open,
+    or lie right beside it in its passage, as long as they fit.
     """
     if not units:
         return []
@@ -54,6 +57,11 @@ def choose(
     unsure = _share(best, terms, total) < _UNSURE
     covered = list(best.own)
     room = max_characters - len(best.unit.text)
+    near = [one for value, one in worth[1:] if value >= _OTHER_SIDE * best_worth]
+    other = other_side(question, terms, best, near, hits) if max_quotes > 1 else None
+    if other is not None and len(other.unit.text) <= room:
+        chosen.append(other)
+        room -= len(other.unit.text)
     for value, one in worth[1:]:
         if len(chosen) >= max_quotes or value < _MORE * best_worth:
             break
@@ -62,7 +70,7 @@ def choose(
             for term, own, had in zip(terms, one.own, covered, strict=True)
         )
         size = len(one.unit.text)
-        if size > room:
+        if size > room or one is other:
             continue
         adds = gain >= _GAIN * total or unsure
         if not (_contradicts(one, chosen, hits) or (adds and not _repeats(one, chosen))):

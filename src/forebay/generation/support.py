@@ -68,10 +68,14 @@ class Scored(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """Passages read for a question: the decision's features and every quotable unit."""
+    """Passages read for a question: the decision's features and every quotable unit.
+
+    ``held``: how much of each term the passage that holds most of it has, 0..1.
+    """
 
     features: Features
     units: tuple[Scored, ...]
+    held: tuple[float, ...]
 
 
 class SupportModel(msgspec.Struct, frozen=True):
@@ -115,10 +119,12 @@ def read(
     total = sum(term.weight for term in terms) or 1.0
     units: list[Scored] = []
     best_found = names_found = 0.0
+    most = [0.0] * len(terms)
     names = sum(term.weight for term in terms if term.weight >= NAME_WEIGHT)
     for index, passage in enumerate(passages):
         scored, anywhere = _read_passage(terms, index, passage, total)
         units += scored
+        most = [max(a, b) for a, b in zip(most, anywhere, strict=True)]
         found = [term.weight * held for term, held in zip(terms, anywhere, strict=True)]
         best_found = max(best_found, sum(found))
         names_found = max(
@@ -137,7 +143,7 @@ def read(
         cosine_lead=_cosine_lead(hits, cosine_deviation),
         crossing=_crossing(terms, passages),
     )
-    return Reading(features, tuple(units))
+    return Reading(features, tuple(units), tuple(most))
 
 
 def _read_passage(

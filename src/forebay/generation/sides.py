@@ -1,0 +1,253 @@
+"""Whether two sentences that speak of the same thing say different things of it.
+
+They differ in a number of the same unit, a weekday or month, a name, one word in the same place,
+or, where the question asks whether something is so, in a negation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from forebay.generation.passages import Unit
+from forebay.generation.support import Scored
+from forebay.generation.terms import (
+    HAN,
+    MAX_QUESTION_CHARACTERS,
+    WORD_WEIGHT,
+    Term,
+    question_terms,
+    stems,
+)
+from forebay.kernel.documents import Hit
+
+_SAME_TERMS = 0.65
+"""Share of the best sentence's covered weight that the other side must cover too."""
+_KNOWN = 0.55
+"""Share of the question's weight that the best sentence must cover itself."""
+_HELD = 0.4
+_SAYS_MUCH = {True: 64, False: 150}
+"""Characters beyond which a sentence (Chinese, other) says so much that its numbers, names and
+negations are hardly ever about what is asked."""
+_SLOT_CHARACTERS = {True: 6, False: 32}
+"""The longest word or name that may stand in the same place, in Chinese and in other scripts."""
+
+_HAN_DIGITS = {c: i for i, c in enumerate("零一二三四五六七八九")} | {"两": 2, "〇": 0}
+_HAN_UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10_000}
+_COUNTED = (
+    r"个?(?:年(?!代)|[天日月周次名台吨米克元岁人倍层块]|小时|分钟|公里|公斤|千克)|个[^\W\d]{0,2}"
+)
+_QUANTITY = re.compile(
+    rf"(?<![A-Za-z\d.\-])(?P<digits>\d+(?:[.,:]\d+)*)\s*(?P<unit>{_COUNTED}|[^\W\d_{HAN}]+|[%％‰°])?"
+    rf"|(?P<han>(?<!第)[零〇一二两三四五六七八九十百千万]+)(?P<counted>{_COUNTED})"
+)
+_WORDS = {
+    word: str(value)
+    for value, word in enumerate(
+        "one two three four five six seven eight nine ten eleven twelve".split(), 1
+    )
+}
+_WRITTEN = re.compile(rf"\b({'|'.join(_WORDS)})\s+(?=[a-z])", re.IGNORECASE)
+_WEEKDAY = re.compile(
+    r"\b(mon|tues|wednes|thurs|fri|satur|sun)days?\b|(?:周|星期|礼拜)([一二三四五六日天])",
+    re.IGNORECASE,
+)
+_MONTH = re.compile(
+    r"(?<=.)\b(January|February|March|April|May|June|July|August|September|October|November"
+    r"|December)\b"
+)
+_YEAR = "year of"
+_YEAR_NUMBER = re.compile(r"1[5-9]\d\d|20\d\d")
+_NO_LIMIT = re.compile(
+    r"不(?:得|能|可以?)?(?:超过|少于|多于|低于|高于|晚于|早于|大于|小于|足|满|仅|但|过|同|论|断)"
+    r"|[无不]论|未来|非常|特别|无线|\bno (?:more|less|later|fewer|sooner|earlier)\b|\bnot only\b"
+)
+"""What only looks like a negation: limits, glue, words that hold such a character."""
+_NEGATION = re.compile(
+    r"[不没無无未勿]|禁止|严禁|\b(?:not?|never|cannot|without|neither|nor|forbidden|prohibited|"
+    r"banned)\b|n['’]t\b"
+)
+_ASKS_WHETHER = re.compile(
+    r"^\W*(?:may|can|could|is|are|was|were|do|does|did|must|should|will|has|have|shall)\b"
+    r"|[吗嗎]|是否|(.)[不没]\1|可不可以",
+    re.IGNORECASE,
+)
+_ASKS_WHEN = re.compile(
+    r"\b(?:when|years?|date|since)\b|时候|何时|[哪几何]年|哪一年|日期|時|年份", re.IGNORECASE
+)
+_ASKS_NAME = re.compile(r"\b(?:who|whom|whose|where|which)\b", re.IGNORECASE)
+_CLAUSE = re.compile(r"[，；;：]\s*|[,:]\s+")
+_ENDS = " .。!！;；,，"
+
+
+def other_side(
+    question: str,
+    terms: Sequence[Term],
+    best: Scored,
+    others: Iterable[Scored],
+    hits: Sequence[Hit],
+) -> Scored | None:
+    """The first of ``others``, best first, in which another document says something else.
+
+    It covers nearly the terms ``best`` covers, and all of the rarest of them among the passages:
+    a sentence about valves is no other side of one about pumps.
+    """
+    question = question[:MAX_QUESTION_CHARACTERS]
+    total = sum(term.weight for term in terms)
+    covered = sum(term.weight * held for term, held in zip(terms, best.own, strict=True))
+    if not _tells_one_thing(best.unit) or covered < _KNOWN * total:
+        return None
+    document = hits[best.passage].chunk.document_id
+    apart = [
+        one
+        for one in others
+        if _tells_one_thing(one.unit)
+        and _is_han(one.unit.text) == _is_han(best.unit.text)
+        and hits[one.passage].chunk.document_id != document
+    ]
+    needed = _rarest(terms, best, apart)
+    for one in apart:
+        shared = sum(
+            term.weight * min(held, own)
+            for term, held, own in zip(terms, best.own, one.own, strict=True)
+        )
+        if (
+            needed
+            and shared >= _SAME_TERMS * covered
+            and all(one.own[at] >= _HELD for at in needed)
+            and differ(question, terms, best.unit, one.unit)
+        ):
+            return one
+    return None
+
+
+def differ(question: str, terms: Sequence[Term], one: Unit, other: Unit) -> bool:
+    """Whether two units that cover the same terms answer the question differently."""
+    values, their_values = _quantities(one.text), _quantities(other.text)
+    if not _ASKS_WHEN.search(question):
+        # What a sentence says of the year it was written in is beside the question.
+        for each in (values, their_values):
+            each.pop(_YEAR, None)
+    if _values_differ(values, their_values, _quantities(question)):
+        return True
+    mine, theirs = _clause(one, terms), _clause(other, terms)
+    if _ASKS_WHETHER.search(question):
+        return _negated(mine) != _negated(theirs)
+    if _ASKS_NAME.search(question):
+        known = stems(question)
+        names, their_names = _names(one.text, known), _names(other.text, known)
+        if names and their_names and not (names <= their_names or their_names <= names):
+            return True
+    agree = any(values[unit] & their_values.get(unit, set()) for unit in values)
+    return not agree and _one_word_apart(mine, theirs)
+
+
+def _tells_one_thing(unit: Unit) -> bool:
+    return unit.kind == "sentence" and len(unit.text) <= _SAYS_MUCH[_is_han(unit.text)]
+
+
+def _is_han(text: str) -> bool:
+    return re.search(f"[{HAN}]", text) is not None
+
+
+def _rarest(terms: Sequence[Term], best: Scored, apart: Sequence[Scored]) -> list[int]:
+    """Which of the terms in ``best`` the fewest of the other passages hold."""
+    counts: dict[int, int] = {}
+    for at, term in enumerate(terms):
+        if best.own[at] >= _HELD and (term.weight >= WORD_WEIGHT or term.han):
+            counts[at] = len({one.passage for one in apart if one.own[at] >= _HELD})
+    fewest = min(counts.values(), default=0)
+    return [at for at, count in counts.items() if count == fewest]
+
+
+def _quantities(text: str) -> dict[str, set[str]]:
+    """Numbers by what they count, weekdays and months."""
+    text = _WRITTEN.sub(lambda word: _WORDS[word[1].lower()] + " ", text)
+    found: dict[str, set[str]] = {}
+    for match in _QUANTITY.finditer(text):
+        if match["han"]:
+            unit, value = match["counted"], str(_han_number(match["han"]))
+        else:
+            unit, value = (match["unit"] or "").lower(), match["digits"].replace(",", "")
+        unit = unit.removeprefix("个")
+        if unit in ("", "年") and _YEAR_NUMBER.fullmatch(value):
+            unit = _YEAR
+        elif unit.isascii():
+            unit = unit.removesuffix("s") if question_terms(unit) else ""
+        found.setdefault(unit, set()).add(value)
+    for name, pattern in (("weekday", _WEEKDAY), ("month", _MONTH)):
+        for match in pattern.finditer(text):
+            found.setdefault(name, set()).add(next(filter(None, match.groups())).lower())
+    return found
+
+
+def _han_number(written: str) -> int:
+    total = section = digit = 0
+    for character in written:
+        if character in _HAN_DIGITS:
+            digit = _HAN_DIGITS[character]
+        elif character == "万":
+            total, section, digit = (total + section + digit) * 10_000, 0, 0
+        else:
+            section += (digit or 1) * _HAN_UNITS[character]
+            digit = 0
+    return total + section + digit
+
+
+def _values_differ(
+    mine: dict[str, set[str]], theirs: dict[str, set[str]], asked: dict[str, set[str]]
+) -> bool:
+    """Whether each has a value of one unit that the other lacks; what the question says aside."""
+    return any(
+        bool(values - theirs[unit] - asked.get(unit, set()))
+        and bool(theirs[unit] - values - asked.get(unit, set()))
+        for unit, values in mine.items()
+        if unit in theirs
+    )
+
+
+def _clause(unit: Unit, terms: Sequence[Term]) -> str:
+    """The clause that speaks of what is asked."""
+
+    def covered(clause: str) -> float:
+        words = stems(clause)
+        return sum(
+            term.weight
+            for term in terms
+            if (term.key in clause.lower() if term.han else term.key in words)
+        )
+
+    return max(_CLAUSE.split(unit.text), key=covered).strip(_ENDS)
+
+
+def _negated(clause: str) -> bool:
+    return _NEGATION.search(_NO_LIMIT.sub(" ", clause.lower())) is not None
+
+
+def _names(text: str, known: frozenset[str]) -> set[str]:
+    """Capitalised words the question does not hold; the first only before another."""
+    words = text.split()
+    capital = [word[0].isupper() for word in words]
+    return {
+        word.strip("\"'’”.,;:!?()")
+        for at, word in enumerate(words)
+        if capital[at] and (at or (len(words) > 1 and capital[1])) and not stems(word) & known
+    }
+
+
+def _one_word_apart(mine: str, theirs: str) -> bool:
+    """Whether they are alike but for a word or name in one place."""
+    before = _alike(mine, theirs)
+    left, right = mine[before:], theirs[before:]
+    after = _alike(left[::-1], right[::-1])
+    left, right = left[: len(left) - after], right[: len(right) - after]
+    longest = max(len(left), len(right))
+    return bool(
+        left and right and longest <= _SLOT_CHARACTERS[_is_han(mine)] and longest <= before + after
+    )
+
+
+def _alike(one: str, other: str) -> int:
+    """With how many equal characters they begin."""
+    shorter = min(len(one), len(other))
+    return next((at for at in range(shorter) if one[at] != other[at]), shorter)
