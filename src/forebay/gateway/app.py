@@ -213,7 +213,7 @@ class GatewayApp:
             await self._say(x, failed, spec.render_error if spec else openai_error)
         finally:
             self._leave(running)
-            if spec is None or spec.name not in _UNCOUNTED:
+            if not x.told and (spec is None or spec.name not in _UNCOUNTED):
                 self._report(x, spec.name if spec else "none", arrived_at, failed)
 
     def _check_origin(self, x: Exchange) -> None:
@@ -246,6 +246,8 @@ class GatewayApp:
                 running.scope = scope
                 x.check_encoding()
                 await x.read_body(limit, settings.connections.body_timeout_s)
+                if x.replay_head is not None and await self._told(x):
+                    return
                 async with DisconnectWatch(x.receive, running.client_gone):
                     if running.reason is not None:
                         raise running.reason
@@ -258,6 +260,19 @@ class GatewayApp:
             raise
         finally:
             running.scope = None
+
+    async def _told(self, x: Exchange) -> bool:
+        """Whether it was answered as an equal request was, now that its body is here.
+
+        Most clients send a body apart from its headers, so that at first there was nothing to see.
+        """
+        if self._teller is None or x.replay_head is None:
+            return False
+        replay = self._teller.replays.find(x.replay_head, {"body": x.body})
+        if replay is None:
+            return False
+        x.told = await self._teller.tells(replay, x.scope, x.server_send)
+        return x.told
 
     def _context(self, x: Exchange, spec: RouteSpec) -> RequestContext:
         principal = self._authorised(x, spec)

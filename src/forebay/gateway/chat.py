@@ -60,12 +60,12 @@ class ChatRoute:
             kb=kb,
             with_usage=bool(body.stream_options and body.stream_options.include_usage),
         )
+        if not self._directory.lasting(x.principal, body.model):
+            x.replay_head = None
         if body.stream:
             await self._stream(x, request, frame)
         else:
             await self._whole(x, request, frame)
-        if self._replays is not None and self._directory.lasting(x.principal, body.model):
-            self._remember(self._replays, x, request, frame)
 
     async def _whole(self, x: Exchange, request: AnswerRequest, frame: AnswerFrame) -> None:
         pieces: list[str] = []
@@ -82,6 +82,7 @@ class ChatRoute:
         if end is None:
             raise _cut()
         x.usage, x.model = end.usage, end.model
+        self._remember(x, request, frame)
         answer = completion(x.context, frame, "".join(pieces), end)
         await x.reply_json(answer, headers=stage_headers(x.context))
 
@@ -106,16 +107,19 @@ class ChatRoute:
                 written_at = clock.now()
                 if writer.end is not None:
                     x.usage, x.model = writer.end.usage, writer.end.model
+                    self._remember(x, request, frame)
                     await x.finish(data)
                 else:
                     await x.write(data)
 
-    def _remember(
-        self, replays: Replays, x: Exchange, request: AnswerRequest, frame: AnswerFrame
-    ) -> None:
-        """Spare the next request that is equal to this one the long way, if it was a hit."""
-        ctx, usage, recollecting = x.context, x.usage, self._parts.recollecting
-        if recollecting is None or x.replay_head is None or usage is None:
+    def _remember(self, x: Exchange, request: AnswerRequest, frame: AnswerFrame) -> None:
+        """Spare the next request that is equal to this one the long way, if it was a hit.
+
+        Before its end is sent: a server that has sent it may end whoever is still at work.
+        """
+        replays, recollecting = self._replays, self._parts.recollecting
+        ctx, usage = x.context, x.usage
+        if replays is None or recollecting is None or x.replay_head is None or usage is None:
             return
         if ctx.cache["answer"] != "hit" or ctx.stages or ctx.rate is not None:
             return

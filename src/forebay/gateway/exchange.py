@@ -62,7 +62,8 @@ class Exchange:
         self.ctx: RequestContext | None = None
         self.unsent: Callable[[], bytes] = bytes
         self.replay_head: HeadKey | None = None
-        self._server_send = send
+        self.told = False
+        self.server_send = send
 
     @property
     def context(self) -> RequestContext:
@@ -212,7 +213,7 @@ class Exchange:
 
     async def _send(self, message: MutableMapping[str, Any]) -> None:
         try:
-            await self._server_send(message)
+            await self.server_send(message)
         except RuntimeError as error:
             if not closed(error):
                 raise

@@ -15,7 +15,7 @@ from forebay.gateway.settings import KeySettings, TenantSettings
 from forebay.kernel.context import RequestContext
 from forebay.pipeline.messages import AnswerDelta, AnswerEnd, AnswerRequest, Citation, Usage
 from forebay.telemetry.report import RequestReport
-from tests.unit.gateway.fakes import World
+from tests.unit.gateway.fakes import World, serving
 
 END = AnswerEnd(
     finish_reason="stop",
@@ -272,3 +272,22 @@ async def test_switched_off_every_request_goes_the_long_way() -> None:
     for _ in range(3):
         await asking()
     assert asking.ways == (3, 0)
+
+
+def test_streams_are_told_again_by_a_real_server() -> None:
+    """A server that has sent an answer tells who still works at it that the client is gone."""
+    kept = Kept()
+    world = World(
+        recollecting=lambda ctx, request, tokens: kept,
+        replays_max_bytes=1 << 20,
+    )
+    world.answering.answer = kept.answer  # type: ignore[method-assign]
+    body = {
+        "model": "forebay/handbook",
+        "stream": True,
+        "messages": [{"role": "user", "content": "几天？"}],
+    }
+    with serving(world) as address, httpx.Client(base_url=address) as http:
+        texts = [http.post("/v1/chat/completions", json=body).text for _ in range(4)]
+    assert all(text.endswith("data: [DONE]\n\n") for text in texts)
+    assert (kept.long_way, kept.short_way) == (1, 3)
