@@ -31,6 +31,7 @@ from forebay.rerank.features import FEATURES_VERSION, candidates_of
 from forebay.retrieval import HybridRetriever, KbIndex, RetrievalSettings, search_executor
 from forebay.testing.index_feed import MemoryIndexFeed
 
+NEVER_EARLY = 2.0
 Pair = tuple[str, tuple[str, ...]]
 PAIRS: dict[str, Pair] = {
     "scifact": ("scifact_train", ("scifact_train",)),
@@ -49,6 +50,10 @@ MAIN = ("scifact", "tatqa", "hotpot", "xquad zh on en")
 UNSEEN = ("tatqa + xquad zh + drcd", "xquad zh on en + drcd")
 """Trained on by no model here: what is relevant there is told by its language alone."""
 MOST_OF_A_SET = 700
+SEARCH = msgspec.structs.replace(
+    RetrievalSettings(), vector_timeout_ms=600_000, early_exit_confidence=NEVER_EARLY
+)
+"""Every question goes through both legs: words that are sure end no search, so all count."""
 
 
 class Gathered(msgspec.Struct, frozen=True):
@@ -61,7 +66,7 @@ class Gathered(msgspec.Struct, frozen=True):
 def gather(data: Path, cache: Path, name: str, candidates: int) -> list[Gathered]:
     """The candidates of one pair, from ``cache`` where they are already there."""
     mark = hashlib.sha256(
-        f"{FEATURES_VERSION} {candidates} {RetrievalSettings()} {_sources()}".encode()
+        f"{FEATURES_VERSION} {candidates} {SEARCH} {_sources()}".encode()
     ).hexdigest()[:12]
     path = cache / f"rerank.{name.replace(' ', '_')}.{mark}.pickle"
     if not path.exists():
@@ -98,12 +103,11 @@ async def _gathered(data: Path, cache: Path, name: str, candidates: int) -> list
     texts = [q["text"] for q in lines(data / questions / "queries.jsonl")]
     embedder = CachedEmbedder(dict(zip(texts, asked, strict=True)))
     found: list[Gathered] = []
-    settings = msgspec.structs.replace(RetrievalSettings(), vector_timeout_ms=600_000)
     with tempfile.TemporaryDirectory() as folder, search_executor(1) as pool:
         index = KbIndex.open(
             Path(folder), "kb", record, writable=True, fingerprint=lambda: SPEC.fingerprint
         )
-        retriever = HybridRetriever(lambda kb: index, embedder, settings, pool, with_vectors=True)
+        retriever = HybridRetriever(lambda kb: index, embedder, SEARCH, pool, with_vectors=True)
         for query in chosen.queries:
             clock = SystemClock()
             context = RequestContext(
@@ -115,7 +119,7 @@ async def _gathered(data: Path, cache: Path, name: str, candidates: int) -> list
             request = SearchRequest(kb="kb", query=query["text"], top_k=candidates)
             result = await retriever.retrieve(context, request)
             if result.vectors is None:
-                continue  # words were sure: nothing is ordered anew there
+                raise SystemExit(f"{name}: a question was found without vectors")
             made = candidates_of(query["text"], result.hits, result.vectors)
             row = LightRow(
                 name,

@@ -110,7 +110,7 @@ async def open_dear(
         encoder = CrossEncoderReranker(loaded, settings.onnx)
         stack.push_async_callback(encoder.close)
         return encoder
-    return SentenceReranker(embedder, _sentences(all_settings))
+    return SentenceReranker(embedder, sentences_of(all_settings))
 
 
 async def _light(settings: RerankSettings, embedder: Embedder | None) -> LightModel | None:
@@ -138,8 +138,10 @@ async def _light(settings: RerankSettings, embedder: Embedder | None) -> LightMo
     )
 
 
-def _sentences(settings: Settings) -> SentenceSettings:
-    """Where this embedder's cosines of sentences begin to mean something."""
-    if settings.embedding.backend == "e5" and not settings.embedding.center_languages:
-        return SentenceSettings(middle=0.86, width=0.02)
-    return SentenceSettings()
+def sentences_of(settings: Settings) -> SentenceSettings:
+    """``rerank.dear.sentences``; a curve left as it is follows the built-in embedder's setting."""
+    asked, usual = settings.rerank.dear.sentences, SentenceSettings()
+    uncentered = settings.embedding.backend == "e5" and not settings.embedding.center_languages
+    if uncentered and (asked.middle, asked.width) == (usual.middle, usual.width):
+        return msgspec.structs.replace(asked, middle=0.86, width=0.02)
+    return asked

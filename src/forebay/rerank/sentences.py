@@ -24,14 +24,24 @@ _HAN = re.compile("[\u3400-\u9fff]")
 
 
 class SentenceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How texts are cut, and how cosines become relevances: a logistic curve around ``middle``."""
+    """How texts are cut, and how cosines become relevances: a logistic curve around ``middle``.
+
+    Its defaults are fitted to the built-in embedder (``benchmarks/rerank/cascade.py``).
+    """
 
     middle: Annotated[
-        float, Meta(ge=-1, le=1, description="Cosine that counts as relevance one half.")
-    ] = 0.5
+        float,
+        Meta(
+            ge=-1,
+            le=1,
+            description="Cosine of a text's best sentence that counts as relevance one half; the "
+            "default is that of the built-in embedder.",
+        ),
+    ] = 0.63
     width: Annotated[
-        float, Meta(gt=0, description="Cosine distance over which relevance moves by e.")
-    ] = 0.05
+        float,
+        Meta(gt=0, description="Cosine distance over which the odds of relevance move by e."),
+    ] = 0.076
     min_characters: Annotated[
         int, Meta(ge=1, description="Shorter sentences are joined; Han characters count 2.5 times.")
     ] = 100

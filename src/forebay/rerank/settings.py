@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from forebay.rerank.late import LateSettings
+from forebay.rerank.sentences import SentenceSettings
 
 DearBackend = Literal["sentences", "late", "endpoint", "onnx"]
 
@@ -82,4 +83,5 @@ class DearSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = "sentences"
     endpoint: EndpointSettings = EndpointSettings()
     onnx: CrossEncoderSettings = CrossEncoderSettings()
+    sentences: SentenceSettings = SentenceSettings()
     late: LateSettings = LateSettings()
