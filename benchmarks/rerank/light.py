@@ -14,7 +14,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,8 @@ from forebay.lab.distill.light_data import (
     scores_of,
 )
 from forebay.lab.distill.light_export import LightDescription, light_graph
-from forebay.rerank.features import FEATURES_VERSION
+from forebay.rerank.features import FEATURES_VERSION, Candidates
+from forebay.rerank.light import LightModel
 
 MODEL = Path(__file__).parents[2] / "src" / "forebay" / "rerank" / "data" / "light.onnx"
 RESAMPLES_SEED = 1
@@ -55,17 +56,31 @@ def fit(rows: Sequence[LightRow], training: LightTraining) -> Parameters:
     return found
 
 
+Orders = Callable[[str, list[LightRow]], list[Any]]
+"""From a set's name and rows to the scores of each row's candidates."""
+
+
+def shipped(_: str, rows: list[LightRow]) -> list[Any]:
+    """Scores of the model in the package."""
+    model = LightModel.shipped()
+    made = [Candidates(row.features, row.query, row.vectors) for row in rows]
+    return [np.array(model.run(one)[0], np.float32) for one in made]
+
+
+def by(parameters: dict[str, Parameters]) -> Orders:
+    """Scores of each set by its own model."""
+    return lambda name, rows: scores_of(parameters[name], rows)
+
+
 def overall(
-    tables: dict[str, dict[str, Any]],
-    rows: dict[str, list[LightRow]],
-    parameters: dict[str, Parameters],
+    tables: dict[str, dict[str, Any]], rows: dict[str, list[LightRow]], order: Orders
 ) -> dict[str, float]:
     """The mean gain of the main sets, each set weighing the same, with its interval."""
     chance = np.random.default_rng(RESAMPLES_SEED)
     draws = []
     for name in MAIN:
         own = rows[name]
-        gains = ndcg_of(own, scores_of(parameters[name], own), 10) - ndcg_of(own, None, 10)
+        gains = ndcg_of(own, order(name, own), 10) - ndcg_of(own, None, 10)
         picks = chance.integers(0, len(gains), (2000, len(gains)))
         draws.append(gains[picks].mean(axis=1))
     means = np.mean(draws, axis=0)
@@ -74,9 +89,9 @@ def overall(
     return {"gain": round(gain, 4), "low": round(float(low), 4), "high": round(float(high), 4)}
 
 
-def table(parameters: Parameters, rows: list[LightRow], depth: int = 10) -> dict[str, Any]:
+def table(scores: list[Any], rows: list[LightRow], depth: int = 10) -> dict[str, Any]:
     """One set's measures."""
-    [found] = measured(rows, scores_of(parameters, rows), depth).values()
+    [found] = measured(rows, scores, depth).values()
     return {
         name: round(value, 4) if isinstance(value, float) else value
         for name, value in msgspec.structs.asdict(found).items()
@@ -139,8 +154,10 @@ def main() -> None:
     held = {name: [row for row in rows[name] if row.held_out] for name in PAIRS}
     training, embedder = LightTraining(), asyncio.run(fingerprint())
     model = fit([row for some in learning.values() for row in some], training)
-    tables = {name: table(model, held[name]) for name in PAIRS}
-    at_5 = {name: table(model, held[name], 5) for name in MAIN}
+    order = by(dict.fromkeys(PAIRS, model))
+    tables = {name: table(order(name, held[name]), held[name]) for name in PAIRS}
+    at_5 = {name: table(order(name, held[name]), held[name], 5) for name in MAIN}
+    packed = {name: table(shipped(name, held[name]), held[name]) for name in PAIRS}
     known = [row for name in MAIN for row in (*learning[name], *held[name])]
     curve = reliability(known, model)
     report: dict[str, Any] = {
@@ -148,8 +165,12 @@ def main() -> None:
         "training": msgspec.to_builtins(training),
         "trained_on": {name: len(some) for name, some in learning.items()},
         "held_out_ndcg@10": tables,
-        "main": overall(tables, held, dict.fromkeys(MAIN, model)),
+        "main": overall(tables, held, order),
         "held_out_ndcg@5": at_5,
+        "model_in_the_package": {
+            "held_out_ndcg@10": packed,
+            "main": overall(packed, held, shipped),
+        },
         "relevance": curve,
     }
     if arguments.write:
@@ -180,15 +201,20 @@ def variants(
         word = left_out.split()[0]
         some = [row for name, rows in learning.items() if word not in name for row in rows]
         without[left_out] = fit(some, training)
-    tables = {name: table(without[name], held[name]) for name in MAIN}
+    order = by(without)
+    tables = {name: table(order(name, held[name]), held[name]) for name in MAIN}
     fixed = msgspec.structs.replace(training, projection_rate=0.0)
     still = fit([row for some in learning.values() for row in some], fixed)
     free = msgspec.structs.replace(training, projection_rate=1e-4, hold=0.0)
     loose = fit([row for some in learning.values() for row in some], free)
     return {
-        "left_out": {**tables, "main": overall(tables, held, without)},
-        "projections_as_they_begin": {name: table(still, held[name]) for name in MAIN},
-        "projections_not_held": {name: table(loose, held[name]) for name in MAIN},
+        "left_out": {**tables, "main": overall(tables, held, order)},
+        "projections_as_they_begin": {
+            name: table(scores_of(still, held[name]), held[name]) for name in MAIN
+        },
+        "projections_not_held": {
+            name: table(scores_of(loose, held[name]), held[name]) for name in MAIN
+        },
     }
 
 

@@ -8,16 +8,23 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
+import numpy as np
 import pytest
 
+from forebay.rerank.features import FEATURES, Candidates
 from forebay.rerank.light import LightModel
 from forebay.testing.rerank_server import RerankServer
+from forebay.testing.reranking import share_held
 from forebay.testing.tiny_cross_encoder import write_tiny_cross_encoder
 from forebay.testing.tiny_model import write_tiny_model
 from tests.integration.support import Ran, forebay
+from tests.unit.lab.evaluate.judging.judges import ScriptedJudge
+from tests.unit.lab.evaluate.scripted import Scripted
 
 TOPICS = ("harbour", "boiler", "invoice", "parcel", "turbine", "canteen")
+Server = TypeVar("Server", RerankServer, Scripted)
 VERBS = ("opens", "closes", "moves", "waits")
 
 
@@ -42,25 +49,26 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def distilled(world: Path, *words: str | Path, write: str = "light.onnx") -> Ran:
+def distilled(
+    world: Path, *words: str | Path, write: str = "light.onnx", asked: str = "asked"
+) -> Ran:
     settings = (
         "--set", "embedding.backend=onnx",
         "--set", f"embedding.path={world / 'embedder'}",
         "--set", "retrieval.early_exit_confidence=2",
     )  # fmt: skip
     return forebay(
-        "distill", world / "asked", "--write", world / write, "--json", *settings, *words,
+        "distill", world / asked, "--write", world / write, "--json", *settings, *words,
         folder=world,
     )  # fmt: skip
 
 
 @contextmanager
-def endpoint() -> Iterator[RerankServer]:
-    """A rerank endpoint in a thread of its own."""
+def in_a_thread(server: Server) -> Iterator[Server]:
+    """A server on a loop of its own."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    server = RerankServer()
     try:
         asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(20)
         yield server
@@ -85,7 +93,7 @@ def test_labels_make_a_model_of_the_embedder_in_use(world: Path) -> None:
 
 
 def test_teachers_are_asked_for_every_candidate(world: Path) -> None:
-    with endpoint() as server:
+    with in_a_thread(RerankServer()) as server:
         done = distilled(
             world, "--teacher", "endpoint", "--endpoint", server.base_url, "--candidates", "5",
             write="endpoint.onnx",
@@ -93,10 +101,54 @@ def test_teachers_are_asked_for_every_candidate(world: Path) -> None:
         assert done.status == 0, done
         assert len(server.requests) == 24
         assert {len(one["documents"]) for one in server.requests} == {5}
-    assert done.json["teacher"]["asked"] > 0.5
+    found = done.json
+    assert found["teacher"]["asked"] > 0.5
+    assert found["held_out"]["asked"]["reranked"] >= 0.98 * found["teacher"]["asked"]
     folder = write_tiny_cross_encoder(world / "cross")
     done = distilled(world, "--teacher", "onnx", "--folder", folder, write="onnx.onnx")
     assert done.status == 0 and "asked" in done.json["teacher"], done
+
+
+def test_without_labels_the_floor_is_by_the_teachers_relevances(world: Path) -> None:
+    questions = [json.loads(line) for line in (world / "asked" / "queries.jsonl").open()]
+    bare = world / "bare.jsonl"
+    bare.write_text("\n".join(json.dumps({"question": one["text"]}) for one in questions))
+    documents = world / "documents"
+    documents.mkdir()
+    for line in (world / "asked" / "corpus.jsonl").open():
+        one = json.loads(line)
+        (documents / f"{one['_id']}.txt").write_text(one["text"])
+    with in_a_thread(RerankServer()) as server:
+        done = distilled(
+            world, "--documents", documents, "--teacher", "endpoint",
+            "--endpoint", server.base_url, write="bare.onnx", asked="bare.jsonl",
+        )  # fmt: skip
+        assert done.status == 0, done
+    assert not done.json["held_out"]
+    model = LightModel.read(world / "bare.onnx")
+    chance = np.random.default_rng(1)
+    features = chance.random((6, len(FEATURES))).astype(np.float32)
+    vectors = chance.random((7, model.info.dimensions)).astype(np.float32)
+    scores, relevances = model.run(Candidates(features, vectors[0], vectors[1:]))
+    uncalibrated = 1 / (1 + np.exp(-np.array(scores)))
+    assert np.abs(np.array(relevances) - uncalibrated).max() > 0.02
+
+
+def test_a_judge_teaches(world: Path) -> None:
+    judge = ScriptedJudge(share_held)
+    with in_a_thread(Scripted(judge)) as server:
+        done = distilled(
+            world, "--teacher", "judge", "--endpoint", server.url, "--model", "m",
+            "--candidates", "5", write="judge.onnx",
+        )  # fmt: skip
+    assert done.status == 0, done
+    assert (
+        len(judge.asked) >= 24
+        and "judge of asked" in LightModel.read(world / "judge.onnx").info.trained_on
+    )
+    found = done.json
+    held = found["held_out"]["asked"]
+    assert found["teacher"]["asked"] > 0.5 and held["reranked"] >= held["search"] - 0.05
 
 
 @pytest.mark.parametrize(

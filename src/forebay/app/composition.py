@@ -88,6 +88,7 @@ class Answerer(msgspec.Struct, frozen=True):
     admission: Admission
     retriever: BoundedRetriever
     ladder: LadderRetriever
+    reranking: Reranking
     quotas: Overriding
     tiers: Tiers
     guarded: Guarded
@@ -130,7 +131,7 @@ class Service(msgspec.Struct, frozen=True):
         cold = warmer.shortcomings() if warmer is not None else ()
         leases = self.answerer.process.reading.leases
         apart = leases.shortcomings() if leases is not None else ()
-        below = self.answerer.ladder.shortcomings()
+        below = (*self.answerer.ladder.shortcomings(), *self.answerer.reranking.shortcomings())
         return (*own, *shortcomings(self.answerer.shared), *apart, *cold, *below)
 
     def waiting(self) -> tuple[str, ...]:
@@ -209,6 +210,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             admission=admission,
             retriever=retriever,
             ladder=ladder,
+            reranking=reranking,
             quotas=quotas,
             tiers=opener.tiers,
             guarded=guarded,
@@ -385,6 +387,7 @@ async def open_service(
             telemetry.metrics.watch_pools(answerer.statistics)
             telemetry.metrics.watch_caches(answerer.tiers.statistics)
             telemetry.metrics.watch_breakers(answerer.ladder.statistics)
+            telemetry.metrics.watch_reranking(answerer.reranking.statistics)
             telemetry.metrics.watch_guard(answerer.guarded.guard.statistics)
             if answerer.fragility is not None:
                 telemetry.metrics.watch_fragility(answerer.fragility.statistics)

@@ -17,12 +17,14 @@ from forebay.app.judging import JudgeWords, open_judge
 from forebay.app.keys import read_key
 from forebay.app.operations import load, run
 from forebay.app.output import Output
+from forebay.app.reranking import sentences_of
+from forebay.app.settings import Settings
 from forebay.app.words import Words
 from forebay.kernel.clock import Deadline, SystemClock
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.documents import Hit
 from forebay.kernel.errors import ConfigError
-from forebay.kernel.stages import Reranker, Retriever, SearchRequest
+from forebay.kernel.stages import Embedder, Reranker, Retriever, SearchRequest
 from forebay.lab.distill.light import LightTraining, Parameters, train
 from forebay.lab.distill.light_data import (
     LightRow,
@@ -41,7 +43,7 @@ from forebay.pipeline.reranking import text_of
 from forebay.rerank.cross_encoder import CrossEncoder, CrossEncoderReranker
 from forebay.rerank.endpoint import EndpointReranker
 from forebay.rerank.features import FEATURES_VERSION, candidates_of
-from forebay.rerank.sentences import SentenceReranker, SentenceSettings
+from forebay.rerank.sentences import SentenceReranker
 from forebay.rerank.settings import CrossEncoderSettings, EndpointSettings
 
 Teacher = Callable[[Question, Sequence[Hit]], Awaitable[Sequence[float]]]
@@ -144,7 +146,7 @@ async def _gathered(
                 with_vectors=True,
             )
             rows: list[LightRow] = []
-            async with _teacher(words, reading.embedder) as teacher:
+            async with _teacher(words, settings, reading.embedder) as teacher:
                 for one in sets:
                     kb = await indexing.of(one)
                     rows += await _rows(retriever, kb, one, teacher, words, output)
@@ -197,7 +199,9 @@ async def _row(
 
 
 @asynccontextmanager
-async def _teacher(words: DistillWords, embedder: Any) -> AsyncIterator[Teacher | None]:
+async def _teacher(
+    words: DistillWords, settings: Settings, embedder: Embedder
+) -> AsyncIterator[Teacher | None]:
     """Who is asked; None: labels."""
     if words.teacher == "labels":
         yield None
@@ -219,7 +223,7 @@ async def _teacher(words: DistillWords, embedder: Any) -> AsyncIterator[Teacher 
 
             yield judged
     else:
-        reranker = await _reranker(words, embedder)
+        reranker = await _reranker(words, settings, embedder)
 
         async def scored(question: Question, hits: Sequence[Hit]) -> Sequence[float]:
             return await reranker.rerank(_context(), question.text, [text_of(hit) for hit in hits])
@@ -231,7 +235,7 @@ async def _teacher(words: DistillWords, embedder: Any) -> AsyncIterator[Teacher 
                 await reranker.close()
 
 
-async def _reranker(words: DistillWords, embedder: Any) -> Reranker:
+async def _reranker(words: DistillWords, settings: Settings, embedder: Embedder) -> Reranker:
     if words.teacher == "endpoint":
         return EndpointReranker(
             EndpointSettings(
@@ -243,9 +247,9 @@ async def _reranker(words: DistillWords, embedder: Any) -> Reranker:
             )
         )
     if words.teacher == "onnx":
-        settings = CrossEncoderSettings(path=str(words.folder), timeout_s=ASK_S, max_waiting=1024)
-        return CrossEncoderReranker(await asyncio.to_thread(CrossEncoder, settings), settings)
-    return SentenceReranker(embedder, SentenceSettings())
+        folder = CrossEncoderSettings(path=str(words.folder), timeout_s=ASK_S, max_waiting=1024)
+        return CrossEncoderReranker(await asyncio.to_thread(CrossEncoder, folder), folder)
+    return SentenceReranker(embedder, sentences_of(settings))
 
 
 def _context() -> RequestContext:
@@ -261,8 +265,7 @@ def _context() -> RequestContext:
 def _written(
     words: DistillWords, model: Parameters, rows: list[LightRow], embedder: str
 ) -> Distilled:
-    labelled = [row for row in rows if not row.held_out and row.relevance]
-    middle, width = calibrated(model, labelled) if labelled else (0.0, 1.0)
+    middle, width = calibrated(model, [row for row in rows if not row.held_out])
     names = ", ".join(path.name for path in words.sets)
     description = LightDescription(
         embedder=embedder,

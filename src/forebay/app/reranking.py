@@ -36,6 +36,14 @@ class Reranking(msgspec.Struct, frozen=True):
     parts: RerankingParts | None = None
     mark: str = ""
 
+    def statistics(self) -> dict[str, float]:
+        """Figures of the rerankers; none where nothing is ordered anew."""
+        return {} if self.parts is None else self.parts.tally.statistics()
+
+    def shortcomings(self) -> tuple[str, ...]:
+        """Rerankers that keep failing, in sentences."""
+        return () if self.parts is None else self.parts.tally.shortcomings()
+
     def over(self, retriever: Retriever) -> Retriever:
         """The retriever, with its hits ordered anew."""
         return retriever if self.parts is None else RerankingRetriever(retriever, self.parts)

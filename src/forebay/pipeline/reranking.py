@@ -22,11 +22,13 @@ from forebay.kernel.context import RequestContext, StageRecord
 from forebay.kernel.documents import Hit
 from forebay.kernel.errors import ForebayError
 from forebay.kernel.stages import HitVectors, Reranker, Retriever, SearchRequest, SearchResult
+from forebay.pipeline.rerank_tally import Model, RerankTally
 from forebay.policy.cascade import CascadeSettings, blended, decide
 
 STAGE = "rerank"
 FUSED, LIGHT = "fused", "light"
-"""The rungs below a dear and below the light reranker: whose order stands instead."""
+"""The rungs below the light and below a dear reranker: whose order stands instead."""
+_BELOW: dict[Model, str] = {"light": FUSED, "dear": LIGHT}
 _STEEPNESS = 40.0
 """How fast scores and relevances may move with fused scores, at most: statistics that drift move
 these, and what is kept is trusted the less the closer a decision was."""
@@ -70,6 +72,7 @@ class RerankingParts(msgspec.Struct, frozen=True):
     settings: RerankingSettings = RerankingSettings()
     dear: Reranker | None = None
     cascade: CascadeSettings = CascadeSettings()
+    tally: RerankTally = msgspec.field(default_factory=RerankTally)
 
 
 class _Order(msgspec.Struct, frozen=True):
@@ -86,8 +89,8 @@ class RerankingRetriever:
     def __init__(self, inner: Retriever, parts: RerankingParts) -> None:
         self._inner = inner
         self._parts = parts
+        self._tally = parts.tally
         self._at_work = 0
-        self._counts = dict.fromkeys(("light", "dear_queries", "dear_texts", "stood", "failed"), 0)
 
     async def retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
         """See ``Retriever``; ``Hit.rerank`` is a hit's relevance where it was ordered anew."""
@@ -96,6 +99,7 @@ class RerankingRetriever:
         found = await self._inner.retrieve(ctx, msgspec.structs.replace(request, top_k=wide))
         order = await self._ordered(ctx, request.query, found)
         if order is None:
+            self._tally.ordered("search")
             hits = found.hits[:wanted]
             return msgspec.structs.replace(found, hits=hits, vectors=None)
         return msgspec.structs.replace(
@@ -105,16 +109,15 @@ class RerankingRetriever:
             evidence=_rests_on(found.evidence, wide, order.slack),
         )
 
-    def statistics(self) -> dict[str, int]:
-        """Searches by who ordered them: the light model, the dear one, nobody; failures."""
-        return dict(self._counts)
+    def statistics(self) -> dict[str, float]:
+        """See ``RerankTally``."""
+        return self._tally.statistics()
 
     async def _ordered(self, ctx: RequestContext, query: str, found: SearchResult) -> _Order | None:
         if found.vectors is None or len(found.hits) < 2:
-            self._counts["stood"] += 1
             return None
         if self._at_work >= self._parts.settings.most_at_once:
-            self._counts["failed"] += 1
+            self._tally.busy()
             ctx.degrade(STAGE, FUSED, "busy")
             return None
         self._at_work += 1
@@ -134,29 +137,31 @@ class RerankingRetriever:
     ) -> _Order | None:
         settings = self._parts.settings
         order = await self._tried(
-            ctx, FUSED, settings.timeout_ms, self._by_light(query, hits, vectors)
+            ctx, "light", settings.timeout_ms, self._by_light(query, hits, vectors)
         )
         if order is None:
             return None
-        self._counts["light"] += 1
         record.attributes["reranker"] = LIGHT
         if self._parts.dear is None:
+            self._tally.ordered("light")
             return order
         decision = decide(order.relevances, self._parts.cascade)
         record.attributes["confidence"] = decision.sure
         order = msgspec.structs.replace(order, slack=min(order.slack, decision.slack))
+        self._tally.texts(decision.asked, of=min(len(hits), self._parts.cascade.most))
         if not decision.asked:
+            self._tally.ordered("light")
             return order
         dear = await self._tried(
             ctx,
-            LIGHT,
+            "dear",
             settings.dear_timeout_ms,
             self._by_dear(ctx, query, hits, order, decision.asked),
         )
         if dear is None:
+            self._tally.ordered("light")
             return order
-        self._counts["dear_queries"] += 1
-        self._counts["dear_texts"] += decision.asked
+        self._tally.ordered("dear")
         record.attributes["reranker"] = "dear"
         return dear
 
@@ -187,12 +192,15 @@ class RerankingRetriever:
         )
 
     async def _tried(
-        self, ctx: RequestContext, rung: str, most_ms: int, work: Awaitable[_Order]
+        self, ctx: RequestContext, model: Model, most_ms: int, work: Awaitable[_Order]
     ) -> _Order | None:
         """What ``work`` comes to in time; whatever a model does wrong costs its order alone."""
+        most_s, left_s = most_ms / 1000.0, ctx.deadline.remaining()
         try:
-            async with asyncio.timeout(min(most_ms / 1000.0, ctx.deadline.remaining())):
-                return await work
+            async with asyncio.timeout(min(most_s, left_s)):
+                order = await work
+            self._tally.worked(model)
+            return order
         except TimeoutError:
             reason = "timeout"
         except ForebayError as error:
@@ -200,8 +208,8 @@ class RerankingRetriever:
         # A model is foreign code behind a protocol, and there is an order without it.
         except Exception:
             reason = "reranker_error"
-        self._counts["failed"] += 1
-        ctx.degrade(STAGE, rung, reason)
+        self._tally.failed(model, reason, had_its_time=most_s <= left_s)
+        ctx.degrade(STAGE, _BELOW[model], reason)
         return None
 
 

@@ -20,6 +20,7 @@ from forebay.telemetry.fragility import FragilityCollector
 from forebay.telemetry.guard import GuardCollector
 from forebay.telemetry.merging import Page, page_of, text_of
 from forebay.telemetry.report import OUTCOMES, RequestOutcome, RequestReport
+from forebay.telemetry.reranking import RerankCollector
 
 STAGES = (
     "query.parse", "query.rewrite", "query.hyde", "embedding", "search.lexical", "search.vector",
@@ -149,6 +150,10 @@ class Metrics:
     def watch_breakers(self, statistics: Callable[[], Mapping[str, Mapping[str, float]]]) -> None:
         """Show what answers do without, read when somebody scrapes: part to figure to value."""
         self.registry.register(BreakerCollector(statistics))
+
+    def watch_reranking(self, statistics: Callable[[], Mapping[str, float]]) -> None:
+        """Show who ordered hits and what failed, read when somebody scrapes."""
+        self.registry.register(RerankCollector(statistics))
 
     def watch_guard(self, statistics: Callable[[], Mapping[str, float]]) -> None:
         """Show figures of the guard before the record, read when somebody scrapes."""

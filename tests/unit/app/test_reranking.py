@@ -10,15 +10,16 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from forebay.app.reranking import Reranking, open_reranking
+from forebay.app.reranking import Reranking, open_reranking, sentences_of
 from forebay.app.runtime import Reading
 from forebay.app.settings import RerankSettings, Settings
+from forebay.embedding.settings import EmbeddingSettings
 from forebay.kernel.errors import ConfigError
 from forebay.kernel.stages import EmbedderSpec
 from forebay.rerank.cross_encoder import CrossEncoderReranker
 from forebay.rerank.endpoint import EndpointReranker
 from forebay.rerank.light import LightModel
-from forebay.rerank.sentences import SentenceReranker
+from forebay.rerank.sentences import SentenceReranker, SentenceSettings
 from forebay.rerank.settings import (
     CrossEncoderSettings,
     DearSettings,
@@ -56,6 +57,30 @@ async def test_off_is_the_default_and_auto_knows_its_embedder() -> None:
     found = await opened(Shipped(), backend="auto")
     assert found.parts is not None and found.parts.dear is None
     assert LightModel.shipped().info.mark in found.mark
+
+
+async def test_what_keeps_failing_is_told_in_figures_and_sentences() -> None:
+    assert Reranking().statistics() == {} and Reranking().shortcomings() == ()
+    found = await opened(Shipped(), backend="light")
+    assert found.parts is not None and not found.shortcomings()
+    for _ in range(3):
+        found.parts.tally.failed("light", "timeout")
+    assert found.statistics()["light_failing"] == 1
+    assert "the light reranker failed" in found.shortcomings()[0]
+
+
+def test_the_curve_of_sentences_is_a_setting_and_follows_the_embedder() -> None:
+    def told(embedding: EmbeddingSettings, **changes: float) -> tuple[float, float]:
+        dear = DearSettings(sentences=SentenceSettings(**changes))  # type: ignore[arg-type]
+        rerank = RerankSettings(dear=dear)
+        made = sentences_of(Settings(rerank=rerank, embedding=embedding))
+        return made.middle, made.width
+
+    usual, uncentered = EmbeddingSettings(), EmbeddingSettings(center_languages=False)
+    assert told(usual) == (0.63, 0.076)
+    assert told(uncentered) == (0.86, 0.02)
+    assert told(usual, middle=0.4) == (0.4, 0.076)
+    assert told(uncentered, middle=0.9, width=0.03) == (0.9, 0.03)
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ async def test_without_vectors_the_searchs_own_order_stands(pool: ThreadPoolExec
     assert ids(result) == [1, 2]
     assert result.evidence == EVIDENCE
     assert not ctx.degradations and not ctx.stages
-    assert retriever.statistics()["stood"] == 1
+    assert retriever.statistics()["by_search"] == 1
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,8 @@ async def test_the_dear_model_orders_what_is_above_the_floor(pool: ThreadPoolExe
     assert ids(result) == [4, 3, 2, 1]
     assert [hit.rerank for hit in result.hits] == pytest.approx([1.0, 0.5, 0.0, 0.1], abs=1e-6)
     assert ctx.stages[0].attributes["reranker"] == "dear"
-    assert retriever.statistics()["dear_texts"] == 3
+    told = retriever.statistics()
+    assert (told["by_dear"], told["texts_asked"], told["texts_spared"]) == (1, 3, 1)
 
 
 async def test_the_dear_model_is_spared_where_the_light_one_is_sure(
@@ -200,6 +201,8 @@ async def test_the_dear_model_is_spared_where_the_light_one_is_sure(
     retriever = RerankingRetriever(Found(), cascade(dear, pool, sure_from=0.52))
     result = await retriever.retrieve(context(), SearchRequest("kb", "red plums", top_k=4))
     assert not dear.asked and ids(result) == [2, 4, 3, 1]
+    told = retriever.statistics()
+    assert (told["by_light"], told["texts_asked"], told["texts_spared"]) == (1, 0, 4)
 
 
 async def test_a_failing_dear_model_leaves_the_light_order(pool: ThreadPoolExecutor) -> None:
@@ -212,6 +215,25 @@ async def test_a_failing_dear_model_leaves_the_light_order(pool: ThreadPoolExecu
         result = await retriever.retrieve(ctx, SearchRequest("kb", "red plums", top_k=4))
         assert ids(result) == [2, 4, 3, 1]
         assert [(d.rung, d.reason) for d in ctx.degradations] == [("light", reason)]
+
+
+async def test_a_dear_model_that_keeps_failing_is_told_until_it_works(
+    pool: ThreadPoolExecutor,
+) -> None:
+    dear = OverlapReranker()
+    dear.failure = EngineError("no")
+    parts = cascade(dear, pool)
+    retriever, asked = RerankingRetriever(Found(), parts), SearchRequest("kb", "red plums", top_k=4)
+    for _ in range(2):
+        await retriever.retrieve(context(), asked)
+    assert not parts.tally.shortcomings()
+    await retriever.retrieve(context(), asked)
+    [told] = parts.tally.shortcomings()
+    assert "dear reranker failed 3 times in a row" in told and "engine_error" in told
+    assert retriever.statistics()["dear_failures"] == 3
+    dear.failure = None
+    await retriever.retrieve(context(), asked)
+    assert not parts.tally.shortcomings() and retriever.statistics()["by_dear"] == 1
 
 
 async def test_what_comes_beyond_the_most_at_once_keeps_its_order(

@@ -34,17 +34,19 @@ class HeadDescription(msgspec.Struct, frozen=True):
 
 
 def calibrate_scores(
-    scores: NDArray[np.floating], relevant: NDArray[np.bool_]
+    scores: NDArray[np.floating], relevant: NDArray[np.bool_] | NDArray[np.floating]
 ) -> tuple[float, float]:
     """``middle`` and ``width`` of the logistic curve that best foretells ``relevant``.
 
-    Newton's method on the log-likelihood with Platt's smoothed targets.
+    Newton's method on the log-likelihood with Platt's smoothed targets; ``relevant`` may be
+    chances in 0..1 instead of labels.
     """
     x = np.asarray(scores, np.float64)
     centre, spread = float(x.mean()), float(x.std()) or 1.0
     z = (x - centre) / spread
-    positive, negative = int(relevant.sum()), int((~relevant).sum())
-    target = np.where(relevant, (positive + 1) / (positive + 2), 1 / (negative + 2))
+    chances = np.asarray(relevant, np.float64)
+    positive, negative = float(chances.sum()), float((1 - chances).sum())
+    target = chances * (positive + 1) / (positive + 2) + (1 - chances) / (negative + 2)
     slope, offset = 1.0, 0.0
     design = np.stack([z, np.ones_like(z)], axis=1)
     for _ in range(50):

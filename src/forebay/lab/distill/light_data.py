@@ -92,9 +92,17 @@ def scores_of(parameters: Parameters, rows: Sequence[LightRow]) -> list[Floats]:
 
 
 def calibrated(parameters: Parameters, rows: Sequence[LightRow]) -> tuple[float, float]:
-    """``middle`` and ``width`` of the curve from scores to relevance, by the rows' labels."""
-    scores = np.concatenate(scores_of(parameters, rows))
-    return calibrate_scores(scores, np.concatenate([row.relevant for row in rows]))
+    """``middle`` and ``width`` of the curve from scores to relevance.
+
+    By the rows' labels; where no row has any, by the relevances that the teacher told.
+    """
+    labelled = [row for row in rows if row.relevance]
+    told = labelled or [row for row in rows if row.teacher]
+    scores = np.concatenate(scores_of(parameters, told))
+    if labelled:
+        return calibrate_scores(scores, np.concatenate([row.relevant for row in told]))
+    logits = np.concatenate([np.array(row.teacher, np.float64) for row in told])
+    return calibrate_scores(scores, 1 / (1 + np.exp(-logits)))
 
 
 def ndcg_of(rows: Sequence[LightRow], scores: Sequence[Floats] | None, depth: int) -> Floats:

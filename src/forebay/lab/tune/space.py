@@ -18,10 +18,14 @@ Values = Mapping[str, Value]
 
 
 class When(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A parameter means something only where another one, listed before it, has a value."""
+    """A parameter means something only where another one, listed before it, has a value.
+
+    ``other``: where that one has any value but this.
+    """
 
     path: str
     value: Value
+    other: bool = False
 
 
 class Choice(msgspec.Struct, frozen=True, tag="choice", forbid_unknown_fields=True):
@@ -133,7 +137,7 @@ def suggest(parameters: Iterable[Parameter], source: Suggester) -> dict[str, Val
 def applies(parameter: Parameter, values: Values) -> bool:
     """Whether a parameter means something where ``values`` hold."""
     when = parameter.when
-    return when is None or values.get(when.path) == when.value
+    return when is None or (values.get(when.path) == when.value) != when.other
 
 
 def within(parameters: Iterable[Parameter], values: Values) -> dict[str, Value]:
@@ -190,7 +194,7 @@ def rerank_space(backends: Sequence[str]) -> tuple[Parameter, ...]:
     backend = "rerank.backend"
     return (
         Choice(backend, tuple(backends)),
-        Whole("rerank.candidates", 20, 100, log=True, when=When(backend, "light")),
+        Whole("rerank.candidates", 20, 100, log=True, when=When(backend, "off", other=True)),
     )
 
 

@@ -17,6 +17,8 @@ from forebay.lab.distill.light_data import (
     scores_of,
 )
 
+SMALL = LightTraining(dimensions=4, hidden=2)
+
 
 def row(group: str, relevant: tuple[int, ...], count: int = 4, seed: int = 0) -> LightRow:
     chance = np.random.default_rng(seed)
@@ -79,3 +81,22 @@ def test_scores_of_rows_do_not_depend_on_their_neighbours() -> None:
     assert scores_of(parameters, rows[1:])[0] == pytest.approx(together[1])
     middle, width = calibrated(parameters, rows)
     assert np.isfinite(middle) and width > 0
+
+
+def test_without_labels_relevance_is_what_the_teacher_told() -> None:
+    rows = [row("a", (), 8, seed=n) for n in range(40)]
+    parameters = first_parameters(examples_of([row("a", (0,), 8)]), SMALL)
+    scores = scores_of(parameters, rows)
+    taught = [
+        msgspec.structs.replace(one, teacher=tuple((3 * (own - own.mean()) - 2).tolist()))
+        for one, own in zip(rows, scores, strict=True)
+    ]
+    middle, width = calibrated(parameters, taught)
+    told = 1 / (1 + np.exp(-np.concatenate([one.teacher for one in taught])))
+    found = 1 / (1 + np.exp(-(np.concatenate(scores) - middle) / width))
+    assert found.mean() == pytest.approx(told.mean(), abs=0.02)
+    assert (found < 0.3).mean() == pytest.approx((told < 0.3).mean()), (
+        "a floor drops what the teacher thinks little of"
+    )
+    labelled = msgspec.structs.replace(taught[0], relevance={"d0": 1})
+    assert calibrated(parameters, [labelled, *taught]) == calibrated(parameters, [labelled])

@@ -15,6 +15,7 @@ from forebay.lab.tune.space import (
     Value,
     When,
     Whole,
+    applies,
     check_space,
     default_space,
     suggest,
@@ -116,6 +117,10 @@ def test_how_many_are_ordered_anew_matters_only_with_a_reranker() -> None:
 
     assert paths() == paths("off") == set()
     assert paths("off", "light") == {"rerank.backend", "rerank.candidates"}
+    corpus = Corpus(chunks=100, exact_rows_max=8192, rerankers=("off", "light", "cascade"))
+    [how_many] = [one for one in default_space(corpus) if one.path == "rerank.candidates"]
+    drawn = {name: applies(how_many, {"rerank.backend": name}) for name in corpus.rerankers}
+    assert drawn == {"off": False, "light": True, "cascade": True}
 
 
 def test_hidden_headings_have_no_weight_to_tune() -> None:
