@@ -164,8 +164,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
 
     ``share``: charge the quotas that the service's processes have in common.
     """
-    reading, settings = process.reading, process.reading.settings
-    counter = EstimatedTokenCounter()
+    reading, settings, counter = process.reading, process.reading.settings, EstimatedTokenCounter()
     async with AsyncExitStack() as stack:
         keyed = await asyncio.to_thread(generation_keys, settings.generation, environment())
         generator = await stack.enter_async_context(
