@@ -105,8 +105,15 @@ class GuardedSearcher:
         self._guarded(look)
 
     def fast_field_values(self, field: str, addresses: list[tantivy.DocAddress]) -> list[Any]:
-        """Return one value per address."""
-        return list(self._guarded(lambda: self._searcher.fast_field_values(field, addresses)))
+        """Return one value per address; every chunk has one."""
+
+        def read() -> list[Any]:
+            values = list(self._searcher.fast_field_values(field, addresses))
+            if None in values:
+                raise ValueError(f"a chunk of the files has no {field}")
+            return values
+
+        return list(self._guarded(read))
 
     def aggregate(self, query: tantivy.Query, wanted: dict[str, Any]) -> Any:
         """Return the engine's aggregation."""

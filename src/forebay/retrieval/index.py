@@ -16,6 +16,7 @@ import msgspec
 from forebay.kernel.errors import ForebayError, StoreError, StoreFull
 from forebay.kernel.stages import IndexFeed
 from forebay.retrieval.change_log import ChangeLog, LoggedChanges
+from forebay.retrieval.checksums import Checksums
 from forebay.retrieval.engine import (
     disk_full,
     is_interrupt,
@@ -107,6 +108,7 @@ class KbIndex:
         self._maintenance = Lock()
         self._builds = BuildProcess()
         self._log = ChangeLog(self._feed, kb)
+        self._checksums = Checksums()
         self._closed = False
         self._snapshot = Snapshot(0, self._lexical.view, vectors.view)
 
@@ -295,6 +297,9 @@ class KbIndex:
             self.rest()
         self._busy = False
         self._take_report()
+        generation = self._lexical.generation
+        if self._checksums.damaged(self._lexical.folder_of(generation)) is not None:
+            self._note_damage(generation)
         if self._vectors.harmed():
             with self._lock:
                 self._check_open()

@@ -157,7 +157,8 @@ class LexicalIndex:
     def _shown(self) -> Path:
         return self._folder / "shown"
 
-    def _generation_folder(self, generation: int) -> Path:
+    def folder_of(self, generation: int) -> Path:
+        """Return where the engine keeps the files of a generation."""
         return self._folder / f"lexical-{generation:06d}"
 
     def _base_of(self, index: tantivy.Index, generation: int) -> LexicalBase:
@@ -172,7 +173,7 @@ class LexicalIndex:
         if applied.format != self._format:
             return False
         try:
-            index = tantivy.Index.open(str(self._generation_folder(applied.generation)))
+            index = tantivy.Index.open(str(self.folder_of(applied.generation)))
             index.config_reader("manual")
             base = self._base_of(index, applied.generation)
             self._beyond = applied.beyond(base)
@@ -200,7 +201,7 @@ class LexicalIndex:
         self._published = self._caught_up = False
         used = [int(p.name[8:]) for p in self._folder.glob("lexical-*") if p.name[8:].isdigit()]
         self._generation = max(used, default=-1) + 1
-        folder = self._generation_folder(self._generation)
+        folder = self.folder_of(self._generation)
         folder.mkdir()
         self._index = tantivy.Index(build_schema(), path=str(folder))
         self._index.config_reader("manual")
@@ -394,7 +395,7 @@ class LexicalIndex:
     def _remove_other_generations(self) -> None:
         """Readers that still have an old generation mapped keep reading it."""
         for folder in self._folder.glob("lexical-*"):
-            if folder != self._generation_folder(self._generation):
+            if folder != self.folder_of(self._generation):
                 shutil.rmtree(folder, ignore_errors=True)
 
     def reload(self, feed: IndexFeed, kb: str) -> bool:
