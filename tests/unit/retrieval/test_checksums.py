@@ -55,7 +55,12 @@ def test_deletions_merges_and_touched_files_are_no_damage(
     [folder], checks = tmp_path.glob("lexical-*"), Checksums()
     assert folder.name == "lexical-000000" and checks.damaged(folder) is None
     read: list[Path] = []
-    monkeypatch.setattr(checksums, "intact", lambda path: bool(read.append(path)) or True)
+
+    def whole(path: Path) -> bool:
+        read.append(path)
+        return True
+
+    monkeypatch.setattr(checksums, "intact", whole)
     assert checks.damaged(folder) is None and not read
     path = next(folder.glob("*.term"))
     os.utime(path, ns=(1, 1))
