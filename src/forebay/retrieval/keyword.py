@@ -36,6 +36,9 @@ _BLOCK_CHUNKS = 8192
 _CANDIDATES_MAX = 2048
 _DEAD_MAX = 4096
 """More dead chunks than this among those read, and all is read anew."""
+_WANTED_S = 2.0
+"""Who has not been asked for so long reads no further: a rung that was needed for a moment, because
+the machine was busy, must not keep it busy for a minute."""
 Hashes = npt.NDArray[np.uint32]
 Rows = npt.NDArray[np.int32]
 
@@ -248,7 +251,8 @@ class KeywordRetriever:
             # The next search meets the same, and says it.
             kept.reading = False
             return
-        kept.reading = not kept.index.whole and not self._closed
+        wanted = self._clock.now() - kept.used_at < _WANTED_S
+        kept.reading = wanted and not kept.index.whole and not self._closed
         if kept.reading:
             self._go_on(kept)
 

@@ -191,3 +191,35 @@ def test_a_record_that_forgot_what_happened_is_read_anew() -> None:
     assert index.coverage == 1.0
     assert not len(index.search("one", 3)[0])
     assert list(index.search("three", 3)[0]) == [3]
+
+
+class Ticking:
+    """A clock that moves whenever it is looked at."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def now(self) -> float:
+        self.at += 0.05
+        return self.at
+
+
+async def test_who_is_needed_no_longer_reads_no_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.retrieval.keyword._ROWS_AT_ONCE", 2)
+    shelf = Shelf(tmp_path)
+    shelf.add(*[f"alpha number {n}" for n in range(400)])
+    shelf.rung.close()
+    shelf.rung = KeywordRetriever(lambda kb: shelf.index, RetrievalSettings(), Ticking())
+    reached = []
+    for _ in range(2):
+        await shelf.ask("alpha")
+        kept = shelf.rung._kept["kb"]
+        async with asyncio.timeout(20):
+            while kept.reading:
+                await asyncio.sleep(0.005)
+        reached.append(kept.index.coverage)
+    assert 0.0 < reached[0] < reached[1] < 1.0
+    shelf.rung.close()
+    shelf.index.close()
