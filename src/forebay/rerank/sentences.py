@@ -6,7 +6,6 @@ what was asked. It costs a run of the embedder per sentence.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from typing import Annotated
@@ -16,8 +15,8 @@ import numpy as np
 from msgspec import Meta
 
 from forebay.kernel.context import RequestContext
-from forebay.kernel.errors import DeadlineExceeded, InvalidRequest, Unavailable
 from forebay.kernel.stages import Embedder
+from forebay.rerank.embedded import check_count, cosines, embedded
 
 _ENDS = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\"'(])|\n+|(?<=[。！？；])")
 _HAN = re.compile("[\u3400-\u9fff]")
@@ -62,27 +61,14 @@ class SentenceReranker:
         self, ctx: RequestContext, query: str, texts: Sequence[str]
     ) -> Sequence[float]:
         """Return one relevance in 0..1 per text, in the order given."""
-        if len(texts) > self._settings.max_documents:
-            raise InvalidRequest(
-                f"at most {self._settings.max_documents} documents can be reranked at once.",
-                param="documents",
-            )
+        check_count(texts, self._settings.max_documents)
         if not texts:
             return ()
         pieces = [self.pieces(text) for text in texts]
         flat = [piece for some in pieces for piece in some]
-        try:
-            async with asyncio.timeout(ctx.deadline.remaining()):
-                asked = await self._embedder.embed([query], kind="query")
-                found = await self._embedder.embed(flat, kind="passage")
-        except TimeoutError:
-            raise DeadlineExceeded("the deadline passed during reranking.") from None
-        if asked.dimensions != found.dimensions:
-            raise Unavailable("the embedder changed while reranking; try again.")
-        rows = np.frombuffer(found.data, "<f4").reshape(len(flat), found.dimensions)
-        cosines = rows @ np.frombuffer(asked.data, "<f4")
+        found = cosines(*await embedded(self._embedder, ctx, query, flat))
         ends = np.cumsum([len(some) for some in pieces])
-        best = [float(some.max()) for some in np.split(cosines, ends[:-1])]
+        best = [float(some.max()) for some in np.split(found, ends[:-1])]
         return [self._relevance(cosine) for cosine in best]
 
     def pieces(self, text: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 import unicodedata
@@ -10,12 +9,10 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
-import numpy as np
 
 from forebay.kernel.context import RequestContext
-from forebay.kernel.documents import Vectors
-from forebay.kernel.errors import DeadlineExceeded, InvalidRequest, Unavailable
 from forebay.kernel.stages import Embedder
+from forebay.rerank.embedded import check_count, cosines, embedded
 
 _WORD = re.compile(r"[0-9a-z]+|[\u3400-\u9fff\uf900-\ufaff]+")
 
@@ -53,27 +50,15 @@ class SimilarityReranker:
         self, ctx: RequestContext, query: str, texts: Sequence[str]
     ) -> Sequence[float]:
         """Return one relevance in 0..1 per text, in the order given."""
-        if len(texts) > self._settings.max_documents:
-            raise InvalidRequest(
-                f"at most {self._settings.max_documents} documents can be reranked at once.",
-                param="documents",
-            )
+        check_count(texts, self._settings.max_documents)
         if not texts:
             return ()
         with ctx.stage("rerank"):
-            try:
-                async with asyncio.timeout(ctx.deadline.remaining()):
-                    question = await self._embedder.embed([query], kind="query")
-                    passages = await self._embedder.embed(texts, kind="passage")
-            except TimeoutError:
-                raise DeadlineExceeded("the deadline passed during reranking.") from None
-        if question.dimensions != passages.dimensions:
-            raise Unavailable("the embedder changed while reranking; try again.")
-        cosines = _cosines(question, passages)
+            vectors = await embedded(self._embedder, ctx, query, texts)
         wanted = terms(query)
         return [
             self._relevance(cosine, _coverage(wanted, text))
-            for cosine, text in zip(cosines, texts, strict=True)
+            for cosine, text in zip(cosines(*vectors).tolist(), texts, strict=True)
         ]
 
     def _relevance(self, cosine: float, coverage: float) -> float:
@@ -95,9 +80,3 @@ def terms(text: str) -> frozenset[str]:
 
 def _coverage(wanted: frozenset[str], text: str) -> float:
     return len(wanted & terms(text)) / len(wanted) if wanted else 0.0
-
-
-def _cosines(question: Vectors, passages: Vectors) -> list[float]:
-    query = np.frombuffer(question.data, "<f4")
-    rows = np.frombuffer(passages.data, "<f4").reshape(-1, question.dimensions)
-    return [float(cosine) for cosine in rows @ query]
