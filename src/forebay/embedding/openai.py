@@ -22,15 +22,14 @@ from forebay.kernel.errors import (
     ConfigError,
     DeadlineExceeded,
     EngineError,
-    EngineRefused,
     Overloaded,
     Unavailable,
+    check_endpoint,
     first_error,
 )
 from forebay.kernel.stages import EmbedderSpec
 
 _MAX_ANSWER_BYTES = 256 * 1024 * 1024
-_RETRYABLE = {408, 425, 429}
 
 
 class OpenAIEmbeddingSettings(msgspec.Struct, frozen=True):
@@ -195,7 +194,7 @@ class OpenAIEmbedder:
             timeout=aiohttp.ClientTimeout(total=None),
             allow_redirects=False,
         ) as response:
-            _check_status(response)
+            check_endpoint("embedding", response.status, response.headers.get("retry-after", ""))
             data = await _read(response)
         return _decode(data, len(inputs))
 
@@ -218,23 +217,6 @@ def _spec(settings: OpenAIEmbeddingSettings, prefixes: Prefixes, dimensions: int
         }
     )
     return EmbedderSpec(settings.model, identity, dimensions, settings.max_tokens)
-
-
-def _check_status(response: aiohttp.ClientResponse) -> None:
-    status = response.status
-    if status == 200:
-        return
-    if status in _RETRYABLE:
-        wait = response.headers.get("retry-after", "")
-        raise Overloaded(
-            "the embedding endpoint is overloaded",
-            retry_after_s=float(wait) if wait.isdecimal() else 1.0,
-        )
-    if 400 <= status < 500:
-        raise EngineRefused(
-            f"the embedding endpoint refused the request (HTTP {status})", status=status
-        )
-    raise EngineError(f"the embedding endpoint failed (HTTP {status})")
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

@@ -219,3 +219,23 @@ def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+_LATER = frozenset({408, 425, 429})
+
+
+def check_endpoint(name: str, status: int, retry_after: str) -> None:
+    """Raise what an endpoint's HTTP status means, told under its ``name``; 200 is fine.
+
+    ``retry_after`` is its header, empty without one.
+    """
+    if status == 200:
+        return
+    if status in _LATER:
+        wait_s = float(retry_after) if retry_after.isdecimal() else 1.0
+        raise Overloaded(f"the {name} endpoint is overloaded", retry_after_s=wait_s)
+    if 400 <= status < 500:
+        raise EngineRefused(
+            f"the {name} endpoint refused the request (HTTP {status})", status=status
+        )
+    raise EngineError(f"the {name} endpoint failed (HTTP {status})")

@@ -14,14 +14,13 @@ from forebay.kernel.errors import (
     ConfigError,
     DeadlineExceeded,
     EngineError,
-    EngineRefused,
     Overloaded,
     Unavailable,
+    check_endpoint,
 )
 from forebay.rerank.settings import EndpointSettings
 
 _MAX_ANSWER_BYTES = 16 * 1024 * 1024
-_RETRYABLE = {408, 425, 429}
 _FAR = 60.0
 
 
@@ -95,7 +94,7 @@ class EndpointReranker:
             timeout=aiohttp.ClientTimeout(total=None),
             allow_redirects=False,
         ) as response:
-            _check_status(response)
+            check_endpoint("rerank", response.status, response.headers.get("retry-after", ""))
             data = await _read(response)
         return self._relevances(data, len(texts))
 
@@ -121,23 +120,6 @@ class EndpointReranker:
 
 def _clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
-
-
-def _check_status(response: aiohttp.ClientResponse) -> None:
-    status = response.status
-    if status == 200:
-        return
-    if status in _RETRYABLE:
-        wait = response.headers.get("retry-after", "")
-        raise Overloaded(
-            "the rerank endpoint is overloaded",
-            retry_after_s=float(wait) if wait.isdecimal() else 1.0,
-        )
-    if 400 <= status < 500:
-        raise EngineRefused(
-            f"the rerank endpoint refused the request (HTTP {status})", status=status
-        )
-    raise EngineError(f"the rerank endpoint failed (HTTP {status})")
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
