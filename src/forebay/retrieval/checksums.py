@@ -56,13 +56,18 @@ class Checksums:
         return None
 
 
-def _committed(folder: Path) -> Iterator[Path]:
-    """Files that are written once and whole; those of deletions and of running merges are not."""
+def committed_segments(folder: Path) -> set[str]:
+    """Return the names of the segments of the engine's last commit; none when it is unreadable."""
     try:
         meta = msgspec.json.decode((folder / "meta.json").read_bytes(), type=_Meta)
     except (OSError, msgspec.DecodeError):
-        return
-    stems = {one.segment_id.replace("-", "") for one in meta.segments}
+        return set()
+    return {one.segment_id.replace("-", "") for one in meta.segments}
+
+
+def _committed(folder: Path) -> Iterator[Path]:
+    """Files that are written once and whole; those of deletions and of running merges are not."""
+    stems = committed_segments(folder)
     yield from sorted(path for path in folder.glob("*.*") if path.stem in stems)
 
 

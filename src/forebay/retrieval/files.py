@@ -48,3 +48,10 @@ def read_struct(path: Path, type_: type[T]) -> T | None:
         return msgspec.json.decode(path.read_bytes(), type=type_)
     except (OSError, msgspec.DecodeError):
         return None
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Remove what a crash left half-built; nothing published has these names."""
+    for pattern in ("new-*", "input-*", "*.new"):
+        for path in folder.glob(pattern):
+            path.unlink(missing_ok=True)

@@ -24,7 +24,7 @@ from forebay.retrieval.engine import (
     rebuild_error,
     write_error,
 )
-from forebay.retrieval.files import read_struct, write_struct
+from forebay.retrieval.files import clear_leftovers, read_struct, write_struct
 from forebay.retrieval.healing import Healer
 from forebay.retrieval.lexical import LexicalIndex
 from forebay.retrieval.lexical_base import Demands
@@ -41,9 +41,9 @@ log = logging.getLogger(__name__)
 
 _FINGERPRINT_ATTEMPTS = 3
 _ROOM_BYTES = 16_000_000
+"""Less free space than this, and a failed write is taken for a full disk."""
 _FOLD_RESTS_MAX = 15
 """Rounds of maintenance, a bit over a minute by default."""
-"""Less free space than this, and a failed write is taken for a full disk."""
 
 
 class DamageReport(msgspec.Struct, frozen=True):
@@ -135,7 +135,7 @@ class KbIndex:
         try:
             if writable:
                 path.mkdir(parents=True, exist_ok=True)
-                _clear_leftovers(path)
+                clear_leftovers(path)
             index = cls(kb, vectors, settings=settings, writable=writable, fingerprint=fingerprint)
         except (OSError, ValueError) as error:
             if disk_full(error):
@@ -295,6 +295,8 @@ class KbIndex:
         """
         if not self._busy and self._lexical.writing:
             self.rest()
+        if not self._busy and (self._lexical.outdated or self._lexical.cluttered):
+            self._clear()
         self._busy = False
         self._take_report()
         generation = self._lexical.generation
@@ -307,6 +309,20 @@ class KbIndex:
                     log.warning("%s: vector segments are damaged; read from the record", self._kb)
                     self._vectors.open(self._vectors.view.fingerprint)
                     self._show_vectors()
+
+    def _clear(self) -> None:
+        """Let go of the files of words that merging has made superfluous; changes no result."""
+        try:
+            with self._lock:
+                self._check_open()
+                self._lexical.renew()
+                self._show()
+            if self._lexical.cluttered:
+                self._lexical.clear()
+        except BaseException as error:  # the engine panics, which Python sees as no Exception
+            if is_interrupt(error):
+                raise
+            log.warning("%s: merged files of words could not be removed (%s)", self._kb, error)
 
     def maintain(self, *, force: bool = False) -> bool:
         """Fold, merge and rebuild vector segments that are due; True when something was done.
@@ -482,10 +498,3 @@ def _weakly(method: Callable[[int], None]) -> Callable[[int], None]:
 def _alive(each: LiveSegment) -> tuple[Ids, Floats32]:
     ids, rows = each.alive()
     return ids, each.segment.vectors(rows)
-
-
-def _clear_leftovers(folder: Path) -> None:
-    """Remove what a crash left half-built; nothing published has these names."""
-    for pattern in ("new-*", "input-*", "*.new"):
-        for path in folder.glob(pattern):
-            path.unlink(missing_ok=True)

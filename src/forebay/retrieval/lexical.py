@@ -14,7 +14,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
 
@@ -25,80 +24,32 @@ import tantivy
 from forebay.kernel.documents import ChangeSet, ChunkRow
 from forebay.kernel.errors import Gone
 from forebay.kernel.stages import IndexFeed
+from forebay.retrieval.checksums import committed_segments
 from forebay.retrieval.counts import FactsCache, pack_facts
 from forebay.retrieval.engine import GuardedSearcher, IndexDamaged, is_interrupt
 from forebay.retrieval.files import read_struct, sync_folder, write_passing, write_struct
 from forebay.retrieval.keys import row_keys
 from forebay.retrieval.lexical_base import LexicalBase
+from forebay.retrieval.lexical_files import (
+    Applied,
+    Fold,
+    Shown,
+    build_schema,
+    format_tag,
+    has_superfluous,
+)
 from forebay.retrieval.lexical_search import LexicalView
 from forebay.retrieval.priority import giving_way
 from forebay.retrieval.recent import Entry, Recent
 from forebay.retrieval.settings import LexicalSettings
-from forebay.retrieval.terms import ANALYSIS_VERSION, Analyzer
+from forebay.retrieval.terms import Analyzer
 
 CHINESE = "zh"
-_FORMAT = 2
 _ROWS_PER_BATCH = 256
 _CHANGE_CHUNKS_MAX = 128
 """A change of more chunks is written to the files at once."""
 _RECENT_CHUNKS_MAX = 512
 """So many chunks in memory, searched one by one, cost a query a tenth of a millisecond."""
-
-
-class Applied(msgspec.Struct, frozen=True):
-    """What the files hold: published by renaming this file into place.
-
-    ``last`` is the highest chunk number among it; what the engine has beyond was not published.
-    Numbers are never used twice. -1: written before this was known.
-    """
-
-    format: str
-    version: int
-    generation: int
-    last: int = -1
-
-    def beyond(self, base: LexicalBase) -> Recent:
-        """Return what is to be left out of ``base`` because it was not published.
-
-        It may have been removed since, and the record tells nobody of the removal of what they
-        cannot have.
-        """
-        return Recent() if self.last < 0 else Recent(None, base.facts_after(self.last))
-
-
-class Shown(msgspec.Struct, frozen=True):
-    """Up to which version the writer has shown changes; readers make the same from the record."""
-
-    version: int
-    generation: int
-
-
-class Fold(msgspec.Struct, frozen=True):
-    """Changes on their way from memory to the files, and what they belong to."""
-
-    recent: Recent
-    version: int
-    base: LexicalBase
-    index: tantivy.Index
-
-
-def build_schema() -> tantivy.Schema:
-    """Fields: words, keys for filters, the chunk's number, its length, and facts for scoring."""
-    builder = tantivy.SchemaBuilder()
-    builder.add_text_field("body", tokenizer_name="whitespace", index_option="freq")
-    builder.add_text_field("keys", tokenizer_name="raw", index_option="basic")
-    builder.add_integer_field("chunk", indexed=True, fast=True)
-    builder.add_integer_field("length", fast=True)
-    builder.add_bytes_field("facts", stored=True)
-    return builder.build()
-
-
-def format_tag(settings: LexicalSettings) -> str:
-    """What must be equal for an index on disk to be readable; else it is rebuilt."""
-    return (
-        f"{_FORMAT}.{ANALYSIS_VERSION}.{version('tantivy')}"
-        f".{int(settings.stemming)}.{settings.heading_repeats}"
-    )
 
 
 class LexicalIndex:
@@ -160,6 +111,10 @@ class LexicalIndex:
     def folder_of(self, generation: int) -> Path:
         """Return where the engine keeps the files of a generation."""
         return self._folder / f"lexical-{generation:06d}"
+
+    @property
+    def _files(self) -> Path:
+        return self.folder_of(self._generation)
 
     def _base_of(self, index: tantivy.Index, generation: int) -> LexicalBase:
         guarded = GuardedSearcher(index.searcher(), partial(self._damaged, generation))
@@ -492,6 +447,36 @@ class LexicalIndex:
             except BaseException as error:
                 if is_interrupt(error):
                     raise
+
+    @property
+    def outdated(self) -> bool:
+        """Whether merges have made other segments than those that ``view`` holds."""
+        if self._index is None or self._folding is not None or not self._caught_up:
+            return False
+        return len(committed_segments(self._files)) != self.view.base.segments
+
+    def renew(self) -> None:
+        """Let ``view`` see the same chunks in the segments that merges have made."""
+        if self.outdated:
+            assert self._index is not None
+            self._index.reload()
+            view = self._view_of(self._base_of(self._index, self._generation), self.view.recent)
+            view.inherit(self.view)
+            self.view = view
+
+    @property
+    def cluttered(self) -> bool:
+        """Whether there are files that nothing needs, see ``has_superfluous``."""
+        return self._index is not None and self._writer is None and has_superfluous(self._files)
+
+    def clear(self) -> None:
+        """Remove what ``cluttered`` tells of; a running search keeps what it has opened."""
+        with self._writing:
+            if self._index is None or self._writer is not None:
+                return
+            heap_bytes = self._settings.writer_heap_bytes
+            writer = self._index.writer(heap_size=heap_bytes, num_threads=1)
+            writer.garbage_collect_files()
 
     def close(self) -> None:
         """Give up the writer; what was published stays."""
