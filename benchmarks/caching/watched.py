@@ -14,9 +14,9 @@ import threading
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
-from types import FrameType
 
 import psutil
+import stacks
 
 LOOK_S = 0.01
 WRITE_EVERY = 50
@@ -44,8 +44,7 @@ def _watch(out: Path, loop: int) -> None:
         while True:
             for _ in range(WRITE_EVERY):
                 time.sleep(LOOK_S)
-                frame = sys._current_frames().get(loop)  # noqa: SLF001 - there is no other way
-                parts[_part(frame)] += 1
+                parts[_part(stacks.files(loop))] += 1
             line = {
                 "at": time.monotonic(),
                 "process_s": time.process_time(),
@@ -69,16 +68,14 @@ def _threads() -> dict[str, float]:
     return dict(used)
 
 
-def _part(frame: FrameType | None) -> str:
+def _part(files: list[str]) -> str:
     """The innermost part of this project on the stack, else the library, else idle or native."""
     other = "idle or the loop's own code"
-    while frame is not None:
-        name = frame.f_code.co_filename
+    for name in files:
         if found := _OWN.search(name):
             return f"{found[1]}.{found[2]}" if found[1] != "app" else "idle or the loop's own code"
         if other.startswith("idle") and (library := _OTHER.search(name)):
             other = library[1]
-        frame = frame.f_back
     return other
 
 
