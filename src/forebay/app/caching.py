@@ -16,6 +16,7 @@ import msgspec
 from forebay import __version__
 from forebay.app.runtime import Reading
 from forebay.app.settings import Settings
+from forebay.cache.askers import Askers, DiscreetRetriever
 from forebay.cache.carrying import carried
 from forebay.cache.claims import Claims
 from forebay.cache.embeddings import CachedEmbedder
@@ -235,6 +236,7 @@ class TierOpener:
         self._bounds = LoggedBounds(reading.indexes.get)
         self._identity = ""
         self._near: NearAnswers | None = None
+        self._askers = Askers(self._settings.embedding.life_s, reading.clock)
         self.tiers = Tiers({}, {}, shared=shared)
         self.tiers.reload(self._settings)
 
@@ -255,6 +257,8 @@ class TierOpener:
     def retriever(self, inner: Retriever, template: str) -> Retriever:
         """The retriever, with what it found before."""
         settings = self._settings.retrieval
+        if self.tiers.embedder is not None:
+            inner = DiscreetRetriever(inner, self._askers)
         if not settings.enabled:
             return inner
         codec = StructCodec(KIND_RETRIEVAL, Entry[KeptHits])
@@ -304,6 +308,7 @@ class TierOpener:
             scope_of=self._scheme(template).scope,
             embedder=embedder,
             min_cosine=settings.min_cosine or tuned,
+            asked=self._askers.note,
         )
         self._near = self.tiers.nearby = NearAnswers(parts)
         return self._near

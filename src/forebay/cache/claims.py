@@ -17,6 +17,9 @@ from forebay.kernel.clock import Deadline
 FIRST_LOOK_S = 0.005
 LAST_LOOK_S = 0.05
 WAIT_SHARE = 0.5
+GIVEN_UP = b"given up"
+GIVEN_UP_S = 2.0
+"""How long it stands, beside the place of a value that was waited for and may not be kept."""
 
 
 V = TypeVar("V")
@@ -56,10 +59,18 @@ class Claims:
             await asyncio.sleep(look_s)
             look_s = min(look_s * 2, LAST_LOOK_S)
             found = await fetch()
-            if found.entry is not None or found.verdict == "unreadable":
-                # Whoever was to make it has, or has given it up for something nobody may keep.
+            if found.entry is not None:
                 return found.entry
+            if await self._shared.get(claim) is not None:
+                return None  # whoever was to make it has made something nobody may keep
         return None
+
+    async def give_up(self, key: bytes, version: int) -> None:
+        """Tell processes that wait for a value of this version that none will come.
+
+        What stands in the value's place stays: another process may just have put a good one there.
+        """
+        await self._shared.put(_claim(key, version), GIVEN_UP, GIVEN_UP_S)
 
     async def release(self, key: bytes, version: int) -> None:
         """This process has made the value, or makes none: nobody has to wait for it any more."""
@@ -67,4 +78,5 @@ class Claims:
 
 
 def _claim(key: bytes, version: int) -> bytes:
+    """What the claim is called, and, among the values, that it was given up."""
     return key + version.to_bytes(8, "big")

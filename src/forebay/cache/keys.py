@@ -75,6 +75,13 @@ class EmbeddingKey(msgspec.Struct, frozen=True):
     text: str
 
 
+class AskerKey(msgspec.Struct, frozen=True):
+    """A question and the tenant who asked it, whatever it was answered with."""
+
+    tenant: str
+    text: str
+
+
 class Setup(msgspec.Struct, frozen=True):
     """What every retrieval of a process rests on beside the request.
 
@@ -119,7 +126,7 @@ class AnswerKey(msgspec.Struct, frozen=True):
     more: Mapping[str, object]
 
 
-Key = EmbeddingKey | RetrievalKey | AnswerKey
+Key = EmbeddingKey | AskerKey | RetrievalKey | AnswerKey
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
@@ -135,6 +142,11 @@ def embedding_key(
 ) -> EmbeddingKey:
     """The key of a vector; only questions have other spellings."""
     return EmbeddingKey(spec.fingerprint, kind, canonical(text) if kind == "query" else text)
+
+
+def asker_key(principal: Principal, text: str) -> AskerKey:
+    """The key under which it is known that a tenant asked a question."""
+    return AskerKey(principal.tenant, canonical(text))
 
 
 def retrieval_key(principal: Principal, request: SearchRequest, setup: Setup) -> RetrievalKey:

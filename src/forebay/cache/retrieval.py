@@ -155,8 +155,8 @@ class CachedRetriever:
             self._parts.tier.keep(key, entry)
             if served.leased:
                 await self._parts.tier.share(key, entry)
-        elif served.leased:
-            await self._parts.tier.give_up(key)
+        elif served.leased and self._parts.claims is not None:
+            await self._parts.claims.give_up(key, served.version)
         return _Searched(result, degradations)
 
 

@@ -23,11 +23,6 @@ Judge = Callable[[Evidence, Changes, int], Evidence | None]
 """The evidence as it is after changes; None: they may have altered the result."""
 
 
-GIVEN_UP = b"given up"
-GIVEN_UP_S = 2.0
-"""What stands, for so long, where a value was waited for that may not be kept; no entry."""
-
-
 class Entry(msgspec.Struct, Generic[V], frozen=True, array_like=True):
     """A result and what it rests on. ``made_at`` is wall time, ``life_s`` its whole life.
 
@@ -156,11 +151,6 @@ class VersionedTier(Generic[V]):
         other = None if before is None else self._parts.codec.decode(key, before)
         if other is None or other.kb_version <= entry.kb_version:
             self._remember(key, entry, self._parts.codec.encode(key, entry))
-
-    async def give_up(self, key: bytes) -> None:
-        """Tell processes that wait for a value that none will come."""
-        if self._parts.shared is not None:
-            await self._parts.shared.put(key, GIVEN_UP, GIVEN_UP_S)
 
     async def share(self, key: bytes, entry: Entry[V]) -> None:
         """Hand a result to other processes."""

@@ -241,7 +241,7 @@ def closed(error: RuntimeError) -> bool:
 
 def stage_headers(ctx: RequestContext) -> list[tuple[str, str]]:
     """What caches, ladder and version did for this request so far."""
-    lines = [("x-forebay-cache", ", ".join(f"{k}={v}" for k, v in ctx.cache.items()))]
+    lines = [("x-forebay-cache", ", ".join(f"{k}={v}" for k, v in ctx.told_cache().items()))]
     if ctx.rung is not None:
         lines.append(("x-forebay-rung", ctx.rung))
     if ctx.degradations:

@@ -86,7 +86,7 @@ def forebay_body(ctx: RequestContext, kb: str, end: AnswerEnd) -> ForebayBody:
         refused=end.refused,
         invalid_citations=end.invalid_citations,
         degradations=degradation_bodies(end.degradations),
-        cache=dict(ctx.cache),
+        cache=ctx.told_cache(),
         timings=timings(ctx),
         coverage=coverage_body(ctx.coverage),
         query=query_body(end.understood),

@@ -85,7 +85,7 @@ class ChangeBounds(Protocol):
     """Says what changes mean for a query that was answered before."""
 
     def changes(self, kb: str, since: int, evidence: Evidence) -> Changes | None:
-        """What happened after version ``since``; None: that is not known any more.
+        """What happened after version ``since``; None: that is not known any more, or too much.
 
         ``since`` is the version of a search result or of earlier ``Changes``. Takes at most
         fractions of a millisecond; does not block. ``NotFound``: no such kb.

@@ -139,6 +139,10 @@ class Coverage(msgspec.Struct, frozen=True, array_like=True):
     vectors: float | None = None
 
 
+SHARED_HIT = "shared"
+"""What ``RequestContext.cache`` says of a hit that only other tenants' requests account for."""
+
+
 class RequestContext:
     """Everything a stage may know about the request it works for.
 
@@ -209,6 +213,12 @@ class RequestContext:
         )
         other.cache, other.rung, other.kb_version = dict(self.cache), self.rung, self.kb_version
         return other
+
+    def told_cache(self) -> dict[str, str]:
+        """What the client may know of each cache tier: nothing of what other tenants asked."""
+        return {
+            tier: "miss" if found == SHARED_HIT else found for tier, found in self.cache.items()
+        }
 
     @contextmanager
     def stage(self, name: str, *, waited_s: float = 0.0) -> Iterator[StageRecord]:

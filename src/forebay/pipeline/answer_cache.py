@@ -342,8 +342,8 @@ class CachedAnswering:
 
     async def _refused(self, question: _Question, why: str) -> None:
         self.refusals[why] = self.refusals.get(why, 0) + 1
-        if question.served.leased:
-            await self._parts.tier.give_up(question.key)
+        if question.served.leased and self._parts.claims is not None:
+            await self._parts.claims.give_up(question.key, question.served.version)
 
 
 def _told(ctx: RequestContext, end: AnswerEnd, used: int) -> AnswerEnd:

@@ -29,7 +29,10 @@ MAX_CHARACTERS = 512
 
 
 class NearParts(msgspec.Struct, frozen=True):
-    """What near matches work with; ``scope_of`` is the key of everything but the question."""
+    """What near matches work with; ``scope_of`` is the key of everything but the question.
+
+    ``asked`` hears that a request has asked the embedder for the vector of a text.
+    """
 
     questions: NearQuestions
     tier: VersionedTier[StoredAnswer]
@@ -38,6 +41,7 @@ class NearParts(msgspec.Struct, frozen=True):
     scope_of: Callable[[Principal, AnswerRequest, AnswerRule], bytes]
     embedder: Embedder
     min_cosine: float
+    asked: Callable[[RequestContext, str], None]
 
 
 class NearAnswers:
@@ -109,6 +113,7 @@ class NearAnswers:
             return None
         if ctx is not None and found.cached is not None:
             ctx.cache["embedding"] = "hit" if found.cached else "miss"
+            self._parts.asked(ctx, text)
         return np.frombuffer(found.data, np.float32)
 
 

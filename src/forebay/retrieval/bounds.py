@@ -19,6 +19,9 @@ from forebay.retrieval.fusion import Ids, credit_foreign, fuse, meaning_score, w
 from forebay.retrieval.index import KbIndex
 
 _TOO_MUCH = 1e9
+ENTERING_MAX, ARRIVALS_MAX = 2_048, 256
+"""Chunks that would enter a list, before and after rights are asked: each costs the event loop a
+microsecond or two. What more have come to is as good as unknown: it is searched for anew."""
 WORDS_ERROR, COSINE_ERROR = 1e-9, 1e-5
 """More than what the same score, summed up in another order, can differ by."""
 
@@ -39,7 +42,7 @@ class LoggedBounds:
         self._indexes = indexes
 
     def changes(self, kb: str, since: int, evidence: Evidence) -> Changes | None:
-        """What happened after version ``since``; None: that is not known any more."""
+        """What happened after version ``since``; None: that is not known any more, or too much."""
         log = self._indexes(kb).logged_changes()
         constants = constants_of(evidence)
         if log is None or constants is None or not log.knows(since):
@@ -54,28 +57,36 @@ class LoggedBounds:
         renewed = comers.living & comers.renewed
         came = int(np.count_nonzero(comers.living)) - int(np.count_nonzero(renewed))
         scores = _score(comers, constants, (evidence.chunks, log.chunks))
+        arrivals = _arrivals(comers, scores, evidence, constants)
+        if arrivals is None:
+            return None
         return Changes(
             version=log.version,
             chunks=log.chunks,
             moved=came + len(removed),
             removed=removed,
             altered=frozenset(comers.ids[renewed].tolist()),
-            arrivals=_arrivals(comers, scores, evidence, constants),
+            arrivals=arrivals,
             shift=scores.shift,
         )
 
 
 def _arrivals(
     comers: Comers, scores: _Scores, evidence: Evidence, constants: QueryConstants
-) -> tuple[Arrival, ...]:
+) -> tuple[Arrival, ...] | None:
+    """Those that would enter a list; None: too many."""
     entering = _enters(scores.words, evidence.words, WORDS_ERROR) & (scores.words > 0.0)
     if evidence.vectors is not None:
         # A cosine that is not known (NaN) enters nothing.
         entering |= _enters(scores.cosine, evidence.vectors, COSINE_ERROR)
     rows = np.flatnonzero((entering | scores.news) & comers.living)
+    if len(rows) > ENTERING_MAX:
+        return None
     rows = rows[[comers.meets(row, constants.demands) for row in rows.tolist()]]
     if not len(rows):
         return ()
+    if len(rows) > ARRIVALS_MAX:
+        return None
     fused = _fused(comers, scores, rows, evidence, constants)
     order = np.argsort(comers.ids[rows])
     return tuple(

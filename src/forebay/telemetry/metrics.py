@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from forebay.kernel.context import RequestContext
+from forebay.kernel.context import SHARED_HIT, RequestContext
 from forebay.telemetry.breakers import BreakerCollector
 from forebay.telemetry.caches import CacheCollector
 from forebay.telemetry.fragility import FragilityCollector
@@ -198,7 +198,9 @@ class Metrics:
                     self._count_tokens[name](count)
             for tier, result in kind.cache:
                 if result != "off":
-                    self._bound(self._cache, tier, result)(total.requests)
+                    # The tier's own figures: whoever asked before, the work was spared.
+                    counted = "hit" if result == SHARED_HIT else result
+                    self._bound(self._cache, tier, counted)(total.requests)
             if kind.tenant is None:
                 continue
             self._bound(self._tenant_requests, kind.tenant, kind.outcome)(total.requests)

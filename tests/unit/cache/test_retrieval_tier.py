@@ -342,6 +342,22 @@ async def test_a_search_that_may_not_be_kept_lets_the_waiting_go() -> None:
     assert (one.search.made, other.search.made) == (1, 1)
 
 
+async def test_who_has_nothing_to_keep_takes_nothing_good_away() -> None:
+    """Its claim ran out while it searched, and another process has made the value meanwhile."""
+    values, world = Process(), World()
+    slow, other, third = (Tier(values, world, name) for name in ("slow", "other", "third"))
+    slow.search.degraded = True
+    slow.search.go.clear()
+    first = asyncio.create_task(slow.ask())
+    await settle()
+    values.claims.clear()
+    assert (await other.ask())[1] == "miss"
+    slow.search.go.set()
+    await first
+    assert (await third.ask())[1] == "hit"
+    assert (other.search.made, third.search.made) == (1, 0)
+
+
 async def test_without_a_lease_processes_keep_to_themselves() -> None:
     values, world = Process(), World()
     world.leased = False

@@ -6,7 +6,7 @@ import pytest
 
 from forebay.cache.retrieval import KeptHits
 from forebay.cache.values import KIND_RETRIEVAL, StructCodec
-from forebay.cache.versioned import GIVEN_UP, Entry
+from forebay.cache.versioned import Entry
 from forebay.kernel.caching import Served
 from forebay.kernel.clock import VirtualClock
 from tests.unit.cache.tier_parts import World, entry_of, tier_of
@@ -163,7 +163,7 @@ async def test_an_entry_of_another_history_is_not_ours() -> None:
     assert found.verdict == "unreadable"
 
 
-@pytest.mark.parametrize("data", [b"", GIVEN_UP, b"FB\x01\x02" + bytes(40), bytes(1000)])
+@pytest.mark.parametrize("data", [b"", b"given up", b"FB\x01\x02" + bytes(40), bytes(1000)])
 async def test_bytes_that_are_no_entry_are_a_miss(data: bytes) -> None:
     values = Values()
     values.held[KEY] = data

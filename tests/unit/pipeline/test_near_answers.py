@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from forebay.cache.askers import Askers
 from forebay.cache.near import NearQuestions, NearSettings
 from forebay.cache.settings import AnswerRule
 from forebay.kernel.context import Principal
@@ -63,6 +64,7 @@ class NearTier(Tier):
                 ),
                 embedder=self.embedder,
                 min_cosine=0.9,
+                asked=Askers(60.0, self.clock).note,
             )
         )
         self.cached._parts = msgspec.structs.replace(parts, near=self.near)

@@ -25,6 +25,7 @@ from forebay.retrieval import (
     WordsRetriever,
     search_executor,
 )
+from forebay.retrieval.bounds import ARRIVALS_MAX
 from forebay.retrieval.change_log import CHANGE_CHUNKS_MAX, ChangeLog
 from forebay.retrieval.evidence import constants_of
 from forebay.retrieval.fusion import meaning_score
@@ -135,6 +136,18 @@ def test_evidence_is_what_the_hits_rest_on(library: Library) -> None:
     for chunk_id, score in zip(evidence.words.ids, evidence.words.scores, strict=True):
         if chunk_id in by_id:
             assert by_id[chunk_id].bm25 == pytest.approx(score)
+
+
+def test_more_arrivals_than_the_event_loop_may_look_at_are_too_much(library: Library) -> None:
+    at, evidence = library.evidence()
+    library.add(*[f"{ASKED} {number}" for number in range(ARRIVALS_MAX)])
+    assert len(library.since(at, evidence).arrivals) == ARRIVALS_MAX
+    library.add(ASKED)
+    library.index.refresh()
+    assert library.bounds.changes("kb", at, evidence) is None
+    at, evidence = library.evidence()
+    library.add("of nothing that was asked")
+    assert library.since(at, evidence).arrivals == ()
 
 
 def test_words_alone_by_choice_have_evidence_and_degraded_ones_have_none(library: Library) -> None:
