@@ -25,14 +25,16 @@ from forebay.lab.bench.offer import LEAD_S, offer
 from forebay.lab.bench.options import BenchOptions, GeneratorBounds, Target
 from forebay.lab.measure.batch import Finished
 from forebay.lab.measure.recorder import RecorderOptions
-from forebay.lab.measure.result import OK
+from forebay.lab.measure.result import OK, REFUSED
 
 _STAGE = re.compile(r'^forebay_stage_seconds_(sum|count)\{stage="([^"]+)"\} (\S+)', re.MULTILINE)
 _TIER = re.compile(r'^forebay_cache_(bytes|entries)\{tier="([^"]+)"\} (\S+)', re.MULTILINE)
 _EVENT = re.compile(
     r'^forebay_cache_events_total\{event="([^"]+)",tier="([^"]+)"\} (\S+)', re.MULTILINE
 )
+_DIGITS = re.compile(r"\d[\d.]*|req-[0-9a-f]+")
 SHOWN_PARTS = 16
+SHOWN_CHARACTERS = 300
 
 
 async def measured(stand: Stand, asked: Asked, seed: int) -> dict[str, Any]:
@@ -70,7 +72,7 @@ async def measured(stand: Stand, asked: Asked, seed: int) -> dict[str, Any]:
         "spans": spans,
         "tiers": looks[-1]["tiers"],
         "events": looks[-1]["events"],
-        "server_errors": _errors(stand.watch.with_name("server.log")),
+        "server_log": _told(stand.watch.with_name("server.log")),
         "generator": {
             "valid": health.valid,
             "why_not": list(health.why_not),
@@ -79,10 +81,20 @@ async def measured(stand: Stand, asked: Asked, seed: int) -> dict[str, Any]:
     }
 
 
-def _errors(log: Path) -> list[str]:
-    """The first things that went wrong in the server, if any did."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return [line[:2_000] for line in lines if '"level":"error"' in line][:3]
+def _told(log: Path) -> dict[str, int]:
+    """What the server's log tells, numbers taken out, and how often; errors by what was raised."""
+    found = Counter[str]()
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            said = json.loads(line)
+        except ValueError:
+            # What is no record of the log is a fault handler's or the interpreter's own word.
+            found[line[:SHOWN_CHARACTERS]] += 1
+            continue
+        raised = said.get("exception", "").strip().rsplit("\n", 1)[-1]
+        words = f"{said['level']} {said['logger']}: {raised or said['message']}"
+        found[_DIGITS.sub("#", words)[:SHOWN_CHARACTERS]] += 1
+    return dict(found.most_common(SHOWN_PARTS))
 
 
 def _latency(chosen: Sequence[Finished], seconds: float) -> dict[str, Any]:
@@ -94,10 +106,12 @@ def _latency(chosen: Sequence[Finished], seconds: float) -> dict[str, Any]:
         if one.status == OK and one.first_at_s is not None
     )
     status = Counter(one.status for one in chosen)
+    codes = Counter(one.code for one in chosen if one.status not in (OK, REFUSED))
     return {
         "asked": len(chosen),
         "asked_per_s": round(len(chosen) / seconds, 1),
         "status": dict(status),
+        "codes": {str(code): count for code, count in sorted(codes.items())},
         "light_ttft_ms": {
             f"p{share * 100:g}": round(quantile(ttft, share) * 1000, 1)
             for share in (0.5, 0.95, 0.99)

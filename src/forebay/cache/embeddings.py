@@ -17,7 +17,7 @@ from forebay.cache.values import VectorCodec
 from forebay.kernel.caching import SharedValues
 from forebay.kernel.clock import Clock, Deadline
 from forebay.kernel.documents import Vectors
-from forebay.kernel.stages import Embedder, EmbedderSpec
+from forebay.kernel.stages import Embedder, EmbedderSpec, at_work_s
 
 TEXT_MAX_CHARACTERS = 4096
 """Nobody asks a longer question twice, and to spell it canonically takes its time."""
@@ -77,6 +77,10 @@ class CachedEmbedder:
     def holds(self, text: str) -> bool:
         """Whether memory has the vector of a query."""
         return self._memory.peek(digest(embedding_key(self.spec, "query", text))) is not None
+
+    def at_work_s(self) -> float:
+        """See ``Working``."""
+        return at_work_s(self._inner)
 
     def statistics(self) -> dict[str, int]:
         """Queries being embedded, embedded, and joined."""

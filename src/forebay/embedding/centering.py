@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Literal, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from forebay.embedding.identity import fingerprint
 from forebay.kernel.documents import Vectors
-from forebay.kernel.stages import EmbedderSpec
+from forebay.kernel.stages import EmbedderSpec, at_work_s
 
 Kind = Literal["query", "passage", "raw"]
 Floats = NDArray[np.float32]
@@ -112,7 +113,11 @@ class CenteredEmbedder:
             return vectors
         rows = np.frombuffer(vectors.data, "<f4").reshape(len(texts), vectors.dimensions)
         means = np.stack([self._means.mean(text, kind) for text in texts])
-        return Vectors(vectors.ids, vectors.dimensions, centred(rows, means).tobytes())
+        return msgspec.structs.replace(vectors, data=centred(rows, means).tobytes())
+
+    def at_work_s(self) -> float:
+        """See ``Working``."""
+        return at_work_s(self._inner)
 
     async def close(self) -> None:
         """Close the embedder behind this one."""

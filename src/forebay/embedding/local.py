@@ -67,9 +67,14 @@ class _Batch(msgspec.Struct, frozen=True):
     states: bool = False
 
 
+class _Made(msgspec.Struct, frozen=True):
+    rows: Rows
+    took_s: float
+
+
 class _Flight(msgspec.Struct, frozen=True):
     batch: _Batch
-    job: Future[Rows]
+    job: Future[_Made]
 
 
 class LocalEmbedder:
@@ -90,7 +95,8 @@ class LocalEmbedder:
         self._encoder = encoder
         self._prefixes = prefixes
         self._settings = settings
-        self._pool: WorkerPool[_Batch, Rows] = WorkerPool(
+        self._clock = clock
+        self._pool: WorkerPool[_Batch, _Made] = WorkerPool(
             self._run, settings.pool, clock, name="embed"
         )
 
@@ -111,12 +117,16 @@ class LocalEmbedder:
         not come in time. Cancelling drops what has not begun.
         """
         rows = np.empty((len(texts), self._spec.dimensions), "<f4")
+        worked_s = 0.0
 
-        def put(batch: _Batch, found: Rows) -> None:
-            rows[list(batch.positions)] = found
+        def put(batch: _Batch, made: _Made) -> None:
+            nonlocal worked_s
+            rows[list(batch.positions)] = made.rows
+            worked_s += made.took_s
 
         await self._each(self._batches(texts, kind), put)
-        return Vectors(tuple(range(len(texts))), self._spec.dimensions, rows.tobytes())
+        size = self._spec.dimensions
+        return Vectors(tuple(range(len(texts))), size, rows.tobytes(), worked_s=worked_s)
 
     async def states(self, texts: Sequence[str], *, kind: Kind) -> tuple[TokenStates, ...]:
         """Return the last layer's states of each text's tokens; errors as those of ``embed``.
@@ -125,9 +135,9 @@ class LocalEmbedder:
         """
         states: dict[int, TokenStates] = {}
 
-        def put(batch: _Batch, found: Rows) -> None:
-            tokens, dimensions = found.shape
-            data = found.astype("<f4", copy=False).tobytes()
+        def put(batch: _Batch, made: _Made) -> None:
+            tokens, dimensions = made.rows.shape
+            data = made.rows.astype("<f4", copy=False).tobytes()
             states[batch.positions[0]] = TokenStates(tokens, dimensions, data)
 
         batches = (
@@ -136,9 +146,9 @@ class LocalEmbedder:
         await self._each(batches, put)
         return tuple(states[position] for position in range(len(texts)))
 
-    async def _each(self, work: Iterable[_Batch], put: Callable[[_Batch, Rows], None]) -> None:
+    async def _each(self, work: Iterable[_Batch], put: Callable[[_Batch, _Made], None]) -> None:
         """Run every batch; results are put as they come."""
-        flights: dict[asyncio.Future[Rows], _Flight] = {}
+        flights: dict[asyncio.Future[_Made], _Flight] = {}
         batches = deque(work)
         try:
             self._top_up(flights, batches)
@@ -178,7 +188,9 @@ class LocalEmbedder:
             chosen = tuple(order[start : start + size])
             yield _Batch(chosen, tuple(texts[position] for position in chosen), kind)
 
-    def _top_up(self, flights: dict[asyncio.Future[Rows], _Flight], batches: deque[_Batch]) -> None:
+    def _top_up(
+        self, flights: dict[asyncio.Future[_Made], _Flight], batches: deque[_Batch]
+    ) -> None:
         while batches and len(flights) < self._settings.max_jobs_per_call:
             batch = batches[0]
             try:
@@ -190,10 +202,16 @@ class LocalEmbedder:
             batches.popleft()
             flights[asyncio.wrap_future(job)] = _Flight(batch, job)
 
-    def _run(self, batch: _Batch) -> Rows:
+    def at_work_s(self) -> float:
+        """See ``Working``."""
+        return self._pool.at_work_s()
+
+    def _run(self, batch: _Batch) -> _Made:
+        began_at = self._clock.now()
         limit = self._spec.max_tokens
         rows = [
             self._tokenizer.encode(self._prefixes.apply(text, batch.kind), limit)
             for text in batch.texts
         ]
-        return self._encoder.states(rows[0]) if batch.states else self._encoder.encode(rows)
+        made = self._encoder.states(rows[0]) if batch.states else self._encoder.encode(rows)
+        return _Made(made, self._clock.now() - began_at)

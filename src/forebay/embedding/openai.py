@@ -91,6 +91,7 @@ class OpenAIEmbedder:
         self._any_slot = asyncio.Semaphore(slots)
         self._passage_slot = asyncio.Semaphore(max(1, slots - 1))
         self._calls = 0
+        self._posted_at: dict[object, float] = {}
 
     @classmethod
     async def connect(cls, settings: OpenAIEmbeddingSettings) -> OpenAIEmbedder:
@@ -135,6 +136,11 @@ class OpenAIEmbedder:
             self._calls -= 1
         return Vectors(tuple(range(len(texts))), self._spec.dimensions, rows.tobytes())
 
+    def at_work_s(self) -> float:
+        """See ``Working``; the endpoint is at work while it has a request."""
+        earliest = min(self._posted_at.values(), default=None)
+        return 0.0 if earliest is None else asyncio.get_running_loop().time() - earliest
+
     async def close(self) -> None:
         """Close the connections."""
         await self._session.close()
@@ -169,13 +175,22 @@ class OpenAIEmbedder:
             async with asyncio.timeout(self._settings.timeout_s):
                 if urgent:
                     async with self._any_slot:
-                        return await self._post(inputs)
+                        return await self._ask(inputs)
                 async with self._passage_slot, self._any_slot:
                     return await self._post(inputs)
         except TimeoutError as error:
             raise DeadlineExceeded("the embedding endpoint did not answer in time") from error
         except (aiohttp.ClientError, OSError) as error:
             raise EngineError("the embedding endpoint cannot be reached") from error
+
+    async def _ask(self, inputs: Sequence[str]) -> NDArray[np.float32]:
+        """Post what a query waits for, with an eye on how long the endpoint has it."""
+        mark = object()
+        self._posted_at[mark] = asyncio.get_running_loop().time()
+        try:
+            return await self._post(inputs)
+        finally:
+            del self._posted_at[mark]
 
     async def _post(self, inputs: Sequence[str]) -> NDArray[np.float32]:
         settings = self._settings

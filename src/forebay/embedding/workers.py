@@ -100,6 +100,7 @@ class WorkerPool(Generic[Item, Result]):
         self._running = 0
         self._done = 0
         self._job_s = 0.0
+        self._urgent_at: dict[int, float] = {}
         self._threads = [
             threading.Thread(
                 target=self._loop,
@@ -156,6 +157,12 @@ class WorkerPool(Generic[Item, Result]):
                 self._job_s,
             )
 
+    def at_work_s(self) -> float:
+        """Seconds that the urgent job longest in work has been at it; 0: none is."""
+        with self._changed:
+            earliest = min(self._urgent_at.values(), default=None)
+        return 0.0 if earliest is None else max(0.0, self._clock.now() - earliest)
+
     def _lane(self, urgent: bool) -> tuple[deque[_Job[Item, Result]], int]:
         if urgent:
             return self._urgent, self._settings.max_waiting_queries
@@ -182,6 +189,8 @@ class WorkerPool(Generic[Item, Result]):
                 self._finish(None)
                 continue
             began = self._clock.now()
+            if job.urgent:
+                self._begun(began)
             try:
                 result = self._work(job.item)
             except BaseException as error:
@@ -201,9 +210,14 @@ class WorkerPool(Generic[Item, Result]):
             self._running += 1
             return (self._urgent or self._patient).popleft()
 
+    def _begun(self, at: float) -> None:
+        with self._changed:
+            self._urgent_at[threading.get_ident()] = at
+
     def _finish(self, worked_s: float | None) -> None:
         with self._changed:
             self._running -= 1
+            self._urgent_at.pop(threading.get_ident(), None)
             if worked_s is None:
                 return
             self._done += 1

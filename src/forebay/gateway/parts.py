@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
@@ -10,6 +9,7 @@ import msgspec
 from forebay.gateway.admission import QuotaKeeper
 from forebay.gateway.identity import Identity
 from forebay.gateway.settings import ServerSettings
+from forebay.kernel.chance import RandomBytes
 from forebay.kernel.clock import Clock, WallClock
 from forebay.kernel.stages import Embedder, Reranker
 from forebay.pipeline.chunk_keys import ChunkService
@@ -37,9 +37,10 @@ def always_ready() -> Readiness:
     return Readiness(True)
 
 
-def random_id() -> str:
-    """96 random bits as hex."""
-    return secrets.token_hex(12)
+def random_ids() -> Callable[[], str]:
+    """Answers 96 random bits as hex, others at each call."""
+    draw = RandomBytes()
+    return lambda: draw(12).hex()
 
 
 class GatewayParts(msgspec.Struct, frozen=True):
@@ -64,7 +65,7 @@ class GatewayParts(msgspec.Struct, frozen=True):
     readiness: Callable[[], Readiness] = always_ready
     sinks: tuple[Sink, ...] = ()
     wall_clock: Clock = WallClock()
-    new_id: Callable[[], str] = random_id
+    new_id: Callable[[], str] = msgspec.field(default_factory=random_ids)
     begin_trace: Callable[[str | None], TraceIds] = begin_trace
     quotas: QuotaKeeper | None = None
     chunks: ChunkService | None = None

@@ -189,9 +189,11 @@ class Vectors(msgspec.Struct, frozen=True):
     """``len(ids)`` row vectors, float32 little-endian, row-major, L2-normalised.
 
     ``cached``: whether they were remembered rather than made; None: nobody remembers.
+    ``worked_s``: how long making them took where they were made; None: nobody knows.
     """
 
     ids: tuple[int, ...]
     dimensions: int
     data: bytes
     cached: bool | None = None
+    worked_s: float | None = None

@@ -140,19 +140,27 @@ class PartFailed(Unavailable):
 
     ``part`` is its name, ``reason`` a short stable word. ``late_s``: it had so many seconds and was
     not done (0: it failed). ``at_fault`` False: nothing is wrong with the part itself (the client
-    is in a hurry, the knowledge base has no vectors yet).
+    is in a hurry, the knowledge base has no vectors yet). ``busy``: this process has so much to do
+    that the part did not get its turn.
     """
 
     code = "part_failed"
 
     def __init__(
-        self, part: str, reason: str, *, late_s: float = 0.0, at_fault: bool = True
+        self,
+        part: str,
+        reason: str,
+        *,
+        late_s: float = 0.0,
+        at_fault: bool = True,
+        busy: bool = False,
     ) -> None:
         super().__init__("A part that this needs does not serve at present; try again shortly.")
         self.part = part
         self.reason = reason
         self.late_s = late_s
         self.at_fault = at_fault
+        self.busy = busy
 
 
 class DeadlineExceeded(ForebayError):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -249,6 +250,20 @@ class Embedder(Protocol):
     ) -> Vectors:
         """Return one L2-normalised vector per text (``ids`` are 0..n-1); long texts are cut."""
         ...
+
+
+@runtime_checkable
+class Working(Protocol):
+    """Something that tells working from waiting for a thread or a connection."""
+
+    def at_work_s(self) -> float:
+        """Seconds that the query longest in work has been at it; 0: none is, inf: not known."""
+        ...
+
+
+def at_work_s(embedder: Embedder) -> float:
+    """The same of any embedder."""
+    return embedder.at_work_s() if isinstance(embedder, Working) else math.inf
 
 
 class TokenCounter(Protocol):

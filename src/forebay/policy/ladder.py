@@ -31,6 +31,9 @@ log = logging.getLogger("forebay.ladder")
 STAGE = "retrieval"
 _UNFORESEEN = "error"
 _LEAST_SLEEP_S = 0.01
+_PATIENCE = 10.0
+"""So many times the time it is allowed a probe may take on a machine that has much else to do:
+only the part's own time tells whether it is back."""
 
 
 class VectorBreakerSettings(BreakerSettings, frozen=True, forbid_unknown_fields=True):
@@ -100,7 +103,8 @@ class Rung(msgspec.Struct, frozen=True):
 class Part:
     """Something that several rungs need.
 
-    ``probe`` finds something by it, and nothing else; it must be done within ``probe_s``.
+    ``probe`` finds something by it, and nothing else; the part is back when it worked no longer
+    than ``probe_s`` for that.
     """
 
     def __init__(self, name: str, breaker: Breaker, probe: Retriever, probe_s: float) -> None:
@@ -256,7 +260,7 @@ class LadderRetriever:
                 else:
                     use.failed(now)
                 self._look(part, now)
-        return _Left(error.reason, broken=True)
+        return _Left(error.reason, broken=not error.busy)
 
     # Parts that are left, and regained.
 
@@ -296,18 +300,19 @@ class LadderRetriever:
         """Ask a part what was asked last; only what comes in good time is a success."""
         assert part.asked is not None
         principal, request = part.asked
+        patience_s = _PATIENCE * part.probe_s
         ctx = RequestContext(
             request_id="probe",
             principal=principal,
             # A part may take up half of what is left: this leaves it its own time-out.
-            deadline=Deadline.after(4 * part.probe_s, self._clock),
+            deadline=Deadline.after(4 * patience_s, self._clock),
             clock=self._clock,
             no_cache=True,
         )
         began_at = self._clock.now()
         try:
-            async with asyncio.timeout(2 * part.probe_s):
-                await part.probe.retrieve(ctx, request)
+            async with asyncio.timeout(patience_s):
+                result = await part.probe.retrieve(ctx, request)
         except PartFailed as error:
             if error.at_fault:
                 use.failed(self._clock.now())
@@ -317,8 +322,10 @@ class LadderRetriever:
             use.failed(self._clock.now())
             return
         now = self._clock.now()
-        if now - began_at <= part.probe_s:
-            use.succeeded(now, now - began_at)
+        own_s = [used.took_s for used in result.uses if used.part == part.name]
+        took_s = max(own_s, default=now - began_at)
+        if took_s <= part.probe_s:
+            use.succeeded(now, took_s)
         else:
             use.failed(now)
 

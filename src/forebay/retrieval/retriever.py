@@ -5,16 +5,15 @@ Words first, then meaning; rights inside every leg.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import suppress
+from functools import partial
 
 import msgspec
 import numpy as np
 
 from forebay.kernel.context import Coverage, RequestContext
-from forebay.kernel.documents import Hit
+from forebay.kernel.documents import Hit, Vectors
 from forebay.kernel.errors import (
     DeadlineExceeded,
     EngineRefused,
@@ -28,6 +27,7 @@ from forebay.kernel.stages import (
     PartUse,
     SearchRequest,
     SearchResult,
+    at_work_s,
 )
 from forebay.retrieval.engine import IndexDamaged
 from forebay.retrieval.evidence import MeaningLeg, evidence_of, leg_list, meaning_constants
@@ -43,6 +43,7 @@ from forebay.retrieval.fusion import (
 from forebay.retrieval.index import Snapshot
 from forebay.retrieval.languages import foreign_mask
 from forebay.retrieval.lexical_search import LexicalHits, LexicalQuery
+from forebay.retrieval.patience import Trial
 from forebay.retrieval.relevance import probability
 from forebay.retrieval.searching import (
     VECTORS_PART,
@@ -55,7 +56,6 @@ from forebay.retrieval.searching import (
     Searching,
     beyond_copies,
     fetch,
-    patience,
 )
 from forebay.retrieval.segments import Floats32, Ids, decode
 from forebay.retrieval.settings import RetrievalSettings
@@ -208,7 +208,7 @@ class _VectorLeg(msgspec.Struct, frozen=True):
 
 
 class _Found(msgspec.Struct, frozen=True):
-    """An answer with vectors; ``took_s``: from the text to its vector's neighbours.
+    """An answer with vectors; ``took_s``: what embedder and index worked.
 
     ``remembered``: no embedder was asked.
     """
@@ -252,44 +252,55 @@ async def _by_meaning(
     answer: Callable[[_VectorLeg], Answer],
 ) -> _Found:
     """Embed, search by meaning, and answer; ``PartFailed`` when that takes too long or fails."""
-    ctx, loop = search.ctx, asyncio.get_running_loop()
-    allowed = patience(ctx, searching.settings.vector_timeout_ms)
-    began_at = ctx.clock.now()
-    took_s: list[float] = []
+    ctx = search.ctx
+    trial = searching.trial(ctx, searching.settings.vector_timeout_ms)
     try:
-        async with asyncio.timeout(allowed.seconds) as limit:
-            with ctx.stage("embedding"):
-                vectors = await embedder.embed([search.request.query], kind="query")
-            if vectors.cached is not None and ctx.cache["embedding"] == "off":
-                ctx.cache["embedding"] = "hit" if vectors.cached else "miss"
+        async with trial:
+            vectors = await _embedded(trial, search, embedder)
             query = decode(vectors.data, 1, vectors.dimensions)
             if search.request.hypothesis:
-                query = await _beside(embedder, search.request.hypothesis, query)
+                query = await _beside(trial, embedder, search.request.hypothesis, query)
 
             def work(lap: Lap) -> tuple[Answer, _VectorLeg]:
+                trial.begin()
                 leg = _search_vectors(search, query, words)
-                lap()
-                took_s.append(ctx.clock.now() - began_at)
                 # What follows is not the vectors' time.
-                loop.call_soon_threadsafe(_lift, limit)
+                trial.done()
+                lap()
                 return answer(leg), leg
 
             found, leg = await searching.work(ctx, ("search.vector", "fusion"), work)
-            return _Found(found, leg, took_s[0], bool(vectors.cached))
+            return _Found(found, leg, trial.took_s, bool(vectors.cached))
     except (TimeoutError, DeadlineExceeded) as error:
         if ctx.deadline.expired():
             raise DeadlineExceeded("The request's deadline passed during the search.") from error
         ctx.stages[-1].outcome = "timeout"
         raise PartFailed(
-            VECTORS_PART, "vector_timeout", late_s=allowed.seconds, at_fault=not allowed.cut
+            VECTORS_PART,
+            "vector_load" if trial.busy else "vector_timeout",
+            late_s=trial.waited_s,
+            at_fault=trial.at_fault,
+            busy=trial.busy,
         ) from error
     except IndexDamaged as error:
         raise PartFailed(WORDS_PART, "index_damaged") from error
     # An embedder is foreign code behind a protocol: whatever it raises, another rung can answer.
     except Exception as error:
-        if took_s:
+        if trial.is_done:
             raise
         raise _failed(error) from error
+
+
+async def _embedded(trial: Trial, search: Search, embedder: Embedder) -> Vectors:
+    """The query's vector; waiting for a thread or a connection is not the embedder's time."""
+    ctx = search.ctx
+    trial.begin(partial(at_work_s, embedder))
+    with ctx.stage("embedding"):
+        vectors = await embedder.embed([search.request.query], kind="query")
+    trial.pause(vectors.worked_s)
+    if vectors.cached is not None and ctx.cache["embedding"] == "off":
+        ctx.cache["embedding"] = "hit" if vectors.cached else "miss"
+    return vectors
 
 
 def _failed(error: Exception) -> PartFailed:
@@ -302,18 +313,14 @@ def _failed(error: Exception) -> PartFailed:
     return PartFailed(VECTORS_PART, error.code, at_fault=not refused)
 
 
-async def _beside(embedder: Embedder, hypothesis: str, query: Floats32) -> Floats32:
+async def _beside(trial: Trial, embedder: Embedder, hypothesis: str, query: Floats32) -> Floats32:
     """The middle between a query and a passage as an answer might read (HyDE, F3.10)."""
+    trial.begin()
     found = await embedder.embed([hypothesis], kind="passage")
+    trial.pause(found.worked_s)
     both = query + decode(found.data, 1, found.dimensions)
     length = float(np.linalg.norm(both))
     return both / np.float32(length) if length > 0.0 else query
-
-
-def _lift(limit: asyncio.Timeout) -> None:
-    """Take a time-out away, unless it has expired or its block has ended."""
-    with suppress(RuntimeError):
-        limit.reschedule(None)
 
 
 def _search_vectors(search: Search, query: Floats32, words: LexicalHits | None) -> _VectorLeg:

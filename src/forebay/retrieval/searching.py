@@ -25,6 +25,7 @@ from forebay.retrieval.fusion import Floats
 from forebay.retrieval.index import KbIndex, Snapshot
 from forebay.retrieval.keys import filter_keys, passes
 from forebay.retrieval.lexical_base import Demands
+from forebay.retrieval.patience import KeptTime, Trial
 from forebay.retrieval.segments import Ids
 from forebay.retrieval.settings import RetrievalSettings
 
@@ -44,9 +45,6 @@ _WIDER = 8
 
 _TWINS = 1e-7
 """Hits closer than this are the same text twice: no statistics can tell them apart."""
-
-_RESERVE = 0.5
-"""Share of the time left that no single part may use up: the rungs below need some, too."""
 
 
 class Ranked(msgspec.Struct, frozen=True):
@@ -77,13 +75,6 @@ class Answer(msgspec.Struct, frozen=True):
     vectors: HitVectors | None = None
 
 
-class Patience(msgspec.Struct, frozen=True):
-    """How long a part may take for one request; ``cut``: less than it may usually take."""
-
-    seconds: float
-    cut: bool
-
-
 def search_executor(threads: int) -> ThreadPoolExecutor:
     """Return the pool searches run in: FAISS's own threads are switched off in each of its."""
     return ThreadPoolExecutor(
@@ -92,12 +83,6 @@ def search_executor(threads: int) -> ThreadPoolExecutor:
         initializer=faiss.omp_set_num_threads,
         initargs=(1,),
     )
-
-
-def patience(ctx: RequestContext, timeout_ms: int) -> Patience:
-    """Return the time for one part: its own, but not what the rungs below need to answer."""
-    own_s, left_s = timeout_ms / 1000.0, ctx.deadline.remaining() * _RESERVE
-    return Patience(min(own_s, left_s), left_s < own_s)
 
 
 class Searching:
@@ -111,6 +96,11 @@ class Searching:
         self._indexes = indexes
         self._executor = executor
         self._in_flight = 0
+        self._kept = KeptTime()
+
+    def trial(self, ctx: RequestContext, timeout_ms: int) -> Trial:
+        """One request's use of a part that may work for ``timeout_ms``."""
+        return Trial(self._kept, ctx, timeout_ms)
 
     @contextmanager
     def entered(self, ctx: RequestContext, request: SearchRequest) -> Iterator[Search]:
@@ -185,11 +175,6 @@ def _tell_apart(
             record = StageRecord(name, begun_at, outcome=outcome, attributes={})
             ctx.stages.append(record)
         record.worked_s = max(0.0, end_at - begun_at)
-
-
-def worked_s(ctx: RequestContext, since: int, stages: Sequence[str]) -> float:
-    """Return the seconds that stages worked, of the records from number ``since`` on."""
-    return sum(record.worked_s for record in ctx.stages[since:] if record.name in stages)
 
 
 async def beyond_copies(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TypeVar
@@ -11,12 +10,13 @@ import msgspec
 import numpy as np
 
 from forebay.kernel.context import Coverage, RequestContext
-from forebay.kernel.errors import DeadlineExceeded, PartFailed, StoreError
+from forebay.kernel.errors import DeadlineExceeded, Overloaded, PartFailed, StoreError
 from forebay.kernel.stages import PartUse, SearchRequest, SearchResult
 from forebay.retrieval.engine import IndexDamaged
 from forebay.retrieval.evidence import Asked, evidence_of
 from forebay.retrieval.fusion import QueryFeatures, word_features, words_score
 from forebay.retrieval.lexical_search import LexicalHits, LexicalQuery
+from forebay.retrieval.patience import Trial
 from forebay.retrieval.relevance import Exit, decide
 from forebay.retrieval.searching import (
     WORDS_PART,
@@ -28,8 +28,6 @@ from forebay.retrieval.searching import (
     Searching,
     beyond_copies,
     fetch,
-    patience,
-    worked_s,
 )
 from forebay.retrieval.settings import RetrievalSettings
 
@@ -78,34 +76,44 @@ def enough(search: Search, words: Words) -> bool:
 
 
 async def find_words(searching: Searching, search: Search) -> Words:
-    """Search by words; ``PartFailed`` when they cannot be searched in time."""
-    ctx, before = search.ctx, len(search.ctx.stages)
+    """Search by words.
+
+    ``PartFailed`` when they cannot be searched in time, ``Overloaded`` when the process has none.
+    """
+    trial = searching.trial(search.ctx, searching.settings.words_timeout_ms)
 
     def work(lap: Lap) -> tuple[LexicalQuery, LexicalHits]:
+        trial.begin()
         lexical = search.snapshot.lexical
         query = lexical.parse(search.request.query)
         lap()
-        return query, lexical.search(query, search.demands, search.limit)
+        found = lexical.search(query, search.demands, search.limit)
+        trial.done()
+        return query, found
 
-    query, hits = await _in_time(searching, search, work)
+    query, hits = await _in_time(searching, search, trial, work)
     features, settings = word_features(query, hits.scores, hits.coverage), searching.settings
     early = decide(
         features, search.request.kind, settings.relevance, settings.early_exit_confidence
     )
-    return Words(query, hits, features, early, PartUse(WORDS_PART, worked_s(ctx, before, _STAGES)))
+    return Words(query, hits, features, early, PartUse(WORDS_PART, trial.took_s))
 
 
-async def _in_time(searching: Searching, search: Search, work: Callable[[Lap], T]) -> T:
+async def _in_time(
+    searching: Searching, search: Search, trial: Trial, work: Callable[[Lap], T]
+) -> T:
     ctx = search.ctx
-    allowed = patience(ctx, searching.settings.words_timeout_ms)
     try:
-        async with asyncio.timeout(allowed.seconds):
+        async with trial:
             return await searching.work(ctx, _STAGES, work)
     except (TimeoutError, DeadlineExceeded) as error:
         if ctx.deadline.expired():
             raise DeadlineExceeded("The request's deadline passed during the search.") from error
+        if trial.busy:
+            # What is below costs more than words, and a busy process has no time for it either.
+            raise Overloaded("Too much is being searched; try again shortly.") from error
         raise PartFailed(
-            WORDS_PART, "bm25_timeout", late_s=allowed.seconds, at_fault=not allowed.cut
+            WORDS_PART, "bm25_timeout", late_s=trial.waited_s, at_fault=trial.at_fault
         ) from error
     except (IndexDamaged, StoreError) as error:
         raise PartFailed(WORDS_PART, "index_damaged") from error

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from forebay.kernel.chance import RandomBytes
 from forebay.telemetry.ids import TraceIds, begin_trace
 from forebay.telemetry.logs import AccessLog
 from forebay.telemetry.metrics import Metrics
@@ -50,7 +51,7 @@ def open_telemetry(settings: TelemetrySettings, version: str) -> Telemetry:
     return Telemetry(
         metrics=Metrics(max_tenants=settings.max_tenants),
         sinks=tuple(sinks),
-        begin_trace=partial(begin_trace, ratio=ratio),
+        begin_trace=partial(begin_trace, ratio=ratio, random_bytes=RandomBytes()),
         traces=traces,
     )
 

@@ -73,11 +73,12 @@ class World:
         self.asked[f"{name} probe" if probe else name] += 1
         mode = self.mode[name]
         allowed = min(TIMEOUT_S, ctx.deadline.remaining() / 2)
+        work_s = 0.06 if mode == "slow" else WORK_S
         try:
             async with asyncio.timeout(allowed):
                 if mode == "hangs":
                     await asyncio.sleep(3600)
-                await asyncio.sleep(0.06 if mode == "slow" else WORK_S)
+                await asyncio.sleep(work_s)
         except TimeoutError:
             if not probe:
                 self.time_outs.append(self.clock.now())
@@ -85,7 +86,7 @@ class World:
             raise PartFailed(name, f"{name}_timeout", late_s=allowed, at_fault=own) from None
         if mode == "fails":
             raise PartFailed(name, "engine_error")
-        return PartUse(name, WORK_S)
+        return PartUse(name, work_s)
 
     def context(self, seconds: float = 2.0) -> RequestContext:
         return RequestContext(
