@@ -45,7 +45,9 @@ def store(data: Path, cache: Path, chunks: int) -> Path:
     folder = cache / f"served-{chunks}"
     if (folder / "built").exists():
         # What an older release built is brought up here, once, and not by every server.
-        StoreWriter(folder).close()
+        writer = StoreWriter(folder)
+        _index(writer, folder, asyncio.run(_spec(cache)))
+        writer.close()
         return folder
     shutil.rmtree(folder, ignore_errors=True)
     spec = asyncio.run(_spec(cache))
@@ -60,6 +62,13 @@ def store(data: Path, cache: Path, chunks: int) -> Path:
         vectors = Vectors(ids, spec.dimensions, np.concatenate(rows).tobytes())
         writer.store_vectors(KB, vectors, spec.fingerprint)
     began = time.perf_counter()
+    _index(writer, folder, spec)
+    writer.close()
+    (folder / "built").write_text(f"{time.perf_counter() - began:.1f} s for the index\n")
+    return folder
+
+
+def _index(writer: StoreWriter, folder: Path, spec: EmbedderSpec) -> None:
     index = KbIndex.open(
         folder / "indexes" / KB,
         KB,
@@ -71,9 +80,6 @@ def store(data: Path, cache: Path, chunks: int) -> Path:
     while index.maintain(force=True):
         pass
     index.close()
-    writer.close()
-    (folder / "built").write_text(f"{time.perf_counter() - began:.1f} s for the index\n")
-    return folder
 
 
 async def _spec(cache: Path) -> EmbedderSpec:

@@ -7,7 +7,10 @@ It opens
   time: a part that hangs costs one time-out, whatever the load;
 - when at least ``least_uses`` were counted and the share of failures reaches ``error_rate``;
 - when the ``latency_quantile`` of its latencies exceeds ``latency_ms``;
-- when, of the uses that could be judged, fewer than ``hit_rate`` found what they should have.
+- when, of the uses that could be judged, fewer than ``hit_rate`` found what they should have;
+- for load, when a use did not get its turn and nobody else did in that time.
+
+Latencies and time-outs are the part's own: what an overloaded process adds is no sign of its state.
 
 Open: nobody uses it but single probes, one at a time, ``rest_s`` after it opened and then after
 twice the rest before, up to ``max_rest_s``. A probe that succeeds in good time closes it. One that
@@ -128,6 +131,11 @@ class Use:
         if self._end():
             self._breaker.failure(self, now, late_s=waited_s)
 
+    def starved(self, now: float, waited_s: float) -> None:
+        """It did not get its turn in ``waited_s``: the process has too much to do."""
+        if self._end():
+            self._breaker.starve(self, now, waited_s)
+
     def ignored(self, now: float) -> None:
         """It says nothing about the part: its client left, or the part was not asked."""
         if self._end():
@@ -234,6 +242,13 @@ class Breaker:
         uses, failures = self._count(now, failed=True)
         if uses >= self.settings.least_uses and failures >= self.settings.error_rate * uses:
             self._open(now, "errors")
+
+    def starve(self, use: Use, now: float, waited_s: float) -> None:
+        """See ``Use.starved``."""
+        self.ignore(use, now)
+        same = not use.probe and use.era == self.era
+        if same and self._alive_at <= now - waited_s:
+            self._open(now, "load")
 
     def ignore(self, use: Use, now: float) -> None:
         """See ``Use.ignored``."""

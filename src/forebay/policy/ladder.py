@@ -253,9 +253,11 @@ class LadderRetriever:
     ) -> _Left:
         now = self._clock.now()
         for part, use in zip(parts, uses, strict=True):
-            if part.name == error.part and error.at_fault:
+            if part.name == error.part and (error.at_fault or error.busy):
                 part.asked = asked
-                if error.late_s:
+                if error.busy:
+                    use.starved(now, error.late_s)
+                elif error.late_s:
                     use.timed_out(now, error.late_s)
                 else:
                     use.failed(now)

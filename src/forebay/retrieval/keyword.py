@@ -215,7 +215,10 @@ class KeywordRetriever:
         index = kept.index
         until = self._clock.now() + budget_s
         index.refresh()
-        while not index.whole and self._clock.now() < until:
+        # One reads; who waits behind looks at what there is, or a line of them lasts for minutes.
+        while not index.whole and (
+            not index.coverage or (self._searching.in_flight < 2 and self._clock.now() < until)
+        ):
             index.advance()
         limit = _CANDIDATES_MAX if search.demands else search.limit
         text = search.request.query[: self._searching.settings.lexical.query_max_characters]

@@ -11,20 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
 from forebay.kernel.clock import Clock
 from forebay.kernel.context import RequestContext
+from forebay.kernel.errors import PartFailed
 
 _BEAT_S = 0.01
 _MOST_S = 0.012
 """What a beat counts at most: a loop that is on time may still be two milliseconds late."""
 _RESERVE = 0.5
 """Share of the time left that no single part may use up: the rungs below need some, too."""
-_LATE = 5.0
-"""A process that keeps less than this part of the time is overloaded, whatever a part does."""
+_LATE = 8.0
+"""So many time-outs on the clock are the end of patience with a process that is late itself."""
 _LEAST_S = 1e-4
 
 
@@ -85,8 +87,9 @@ class KeptTime:
 class Trial:
     """One use of a part: ``async with`` it, ``begin`` and ``done`` where the part works.
 
-    The block ends with ``TimeoutError`` when the part has worked for its time-out (``late``), or
-    when the process kept it waiting for too long (``busy``), or the client left too little time.
+    The block ends with ``TimeoutError`` when the part has worked for its time-out (``late``), when
+    the process kept it waiting for too long, or when the client left too little time; ``failed``
+    tells which.
     """
 
     def __init__(self, kept: KeptTime, ctx: RequestContext, timeout_ms: int) -> None:
@@ -99,6 +102,7 @@ class Trial:
         self._began_at = ctx.clock.now()
         self._worked: tuple[float, float | None] = (0.0, None)
         self._known: Callable[[], float] = _unknown
+        self._cpu_at: float | None = None
         self._done = False
         self._given_up = False
         self._scope = asyncio.timeout(None)
@@ -117,23 +121,28 @@ class Trial:
         return self._clock.now() - self._began_at
 
     @property
-    def busy(self) -> bool:
-        """Whether it was given up for neither the part's sake nor the client's."""
-        return self._given_up and not self.late and not self._hurried
-
-    @property
-    def at_fault(self) -> bool:
-        """Whether that it took too long is the part's fault."""
-        return self.late or not self._given_up
-
-    @property
     def is_done(self) -> bool:
         """Whether the part has done what it had to."""
         return self._done
 
-    def begin(self, known_s: Callable[[], float] | None = None) -> None:
-        """The part works from now on; ``known_s``: at most so long, as it knows itself."""
+    def failed(self, part: str) -> PartFailed:
+        """What to tell when the block ended before the part did."""
+        busy = self._given_up and not self.late and not self._hurried
+        return PartFailed(
+            part,
+            f"{part}_load" if busy else f"{part}_timeout",
+            late_s=self.waited_s,
+            at_fault=self.late or not self._given_up,
+            busy=busy,
+        )
+
+    def begin(self, known_s: Callable[[], float] | None = None, *, here: bool = False) -> None:
+        """The part works from now on; ``known_s``: at most so long, as it knows itself.
+
+        ``here``: in this thread, so that it worked at least as long as the thread used its CPU.
+        """
         self._known = known_s or _unknown
+        self._cpu_at = time.thread_time() if here else None
         self._worked = (self._worked[0], self._kept.now())
 
     def pause(self, known_s: float | None = None) -> None:
@@ -141,7 +150,9 @@ class Trial:
         took_s, since = self._worked
         if since is not None:
             known_s = math.inf if known_s is None else known_s
-            self._worked = (took_s + min(self._kept.now() - since, known_s), None)
+            cpu_s = 0.0 if self._cpu_at is None else time.thread_time() - self._cpu_at
+            stretch_s = max(cpu_s, min(self._kept.now() - since, known_s))
+            self._worked = (took_s + stretch_s, None)
 
     def done(self) -> None:
         """It has done what it had to: no time-out ends the block any more."""

@@ -262,7 +262,7 @@ async def _by_meaning(
                 query = await _beside(trial, embedder, search.request.hypothesis, query)
 
             def work(lap: Lap) -> tuple[Answer, _VectorLeg]:
-                trial.begin()
+                trial.begin(here=True)
                 leg = _search_vectors(search, query, words)
                 # What follows is not the vectors' time.
                 trial.done()
@@ -275,13 +275,7 @@ async def _by_meaning(
         if ctx.deadline.expired():
             raise DeadlineExceeded("The request's deadline passed during the search.") from error
         ctx.stages[-1].outcome = "timeout"
-        raise PartFailed(
-            VECTORS_PART,
-            "vector_load" if trial.busy else "vector_timeout",
-            late_s=trial.waited_s,
-            at_fault=trial.at_fault,
-            busy=trial.busy,
-        ) from error
+        raise trial.failed(VECTORS_PART) from error
     except IndexDamaged as error:
         raise PartFailed(WORDS_PART, "index_damaged") from error
     # An embedder is foreign code behind a protocol: whatever it raises, another rung can answer.

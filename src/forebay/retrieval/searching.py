@@ -98,6 +98,11 @@ class Searching:
         self._in_flight = 0
         self._kept = KeptTime()
 
+    @property
+    def in_flight(self) -> int:
+        """Searches at work or in line."""
+        return self._in_flight
+
     def trial(self, ctx: RequestContext, timeout_ms: int) -> Trial:
         """One request's use of a part that may work for ``timeout_ms``."""
         return Trial(self._kept, ctx, timeout_ms)

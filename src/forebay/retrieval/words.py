@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from forebay.kernel.context import Coverage, RequestContext
-from forebay.kernel.errors import DeadlineExceeded, Overloaded, PartFailed, StoreError
+from forebay.kernel.errors import DeadlineExceeded, PartFailed, StoreError
 from forebay.kernel.stages import PartUse, SearchRequest, SearchResult
 from forebay.retrieval.engine import IndexDamaged
 from forebay.retrieval.evidence import Asked, evidence_of
@@ -76,14 +76,11 @@ def enough(search: Search, words: Words) -> bool:
 
 
 async def find_words(searching: Searching, search: Search) -> Words:
-    """Search by words.
-
-    ``PartFailed`` when they cannot be searched in time, ``Overloaded`` when the process has none.
-    """
+    """Search by words; ``PartFailed`` when they cannot be searched in time."""
     trial = searching.trial(search.ctx, searching.settings.words_timeout_ms)
 
     def work(lap: Lap) -> tuple[LexicalQuery, LexicalHits]:
-        trial.begin()
+        trial.begin(here=True)
         lexical = search.snapshot.lexical
         query = lexical.parse(search.request.query)
         lap()
@@ -109,12 +106,7 @@ async def _in_time(
     except (TimeoutError, DeadlineExceeded) as error:
         if ctx.deadline.expired():
             raise DeadlineExceeded("The request's deadline passed during the search.") from error
-        if trial.busy:
-            # What is below costs more than words, and a busy process has no time for it either.
-            raise Overloaded("Too much is being searched; try again shortly.") from error
-        raise PartFailed(
-            WORDS_PART, "bm25_timeout", late_s=trial.waited_s, at_fault=trial.at_fault
-        ) from error
+        raise trial.failed(WORDS_PART) from error
     except (IndexDamaged, StoreError) as error:
         raise PartFailed(WORDS_PART, "index_damaged") from error
 

@@ -99,12 +99,18 @@ async def used(
     return True
 
 
+def told(trial: Trial) -> tuple[str, bool, bool]:
+    """Reason, whether the part is at fault, whether the process was busy."""
+    failed = trial.failed("part")
+    return failed.reason, failed.at_fault, failed.busy
+
+
 def test_a_part_that_hangs_has_its_time_out_and_no_more() -> None:
     async def scene(clock: VirtualClock, kept: KeptTime) -> None:
         trial = Trial(kept, context(clock), TIMEOUT_MS)
         assert not await used(trial, 3600.0)
         assert clock.now() == pytest.approx(0.3, abs=0.001)
-        assert (trial.late, trial.at_fault, trial.busy) == (True, True, False)
+        assert trial.late and told(trial) == ("part_timeout", True, False)
 
     play(scene)
 
@@ -117,6 +123,19 @@ def test_its_wait_for_a_turn_is_not_its_own() -> None:
         trial = Trial(kept, context(clock), TIMEOUT_MS)
         assert not await used(trial, 3600.0, queued_s=1.0)
         assert trial.late and trial.took_s == pytest.approx(0.3, abs=0.001)
+
+    play(scene)
+
+
+def test_what_a_thread_computed_is_its_own_even_if_the_loop_stood() -> None:
+    async def scene(clock: VirtualClock, kept: KeptTime) -> None:
+        trial = Trial(kept, context(clock), TIMEOUT_MS)
+        async with trial:
+            clock.advance(1.0)  # no beat since
+            trial.begin(here=True)
+            assert sum(range(200_000)) > 0
+            trial.done()
+        assert 0.0 < trial.took_s < 1.0
 
     play(scene)
 
@@ -135,7 +154,9 @@ def test_one_that_hangs_in_a_busy_process_is_found_out_later() -> None:
     async def scene(clock: VirtualClock, kept: KeptTime) -> None:
         trial = Trial(kept, context(clock), TIMEOUT_MS)
         assert not await used(trial, 3600.0)
-        assert trial.at_fault and 0.7 < clock.now() < 0.9, "2.5 times as late"
+        assert told(trial) == ("part_timeout", True, False) and 0.7 < clock.now() < 0.9, (
+            "2.5 times as late"
+        )
 
     play(scene, turn_s=0.03)
 
@@ -144,8 +165,8 @@ def test_a_process_that_hardly_moves_gives_up_and_blames_nobody() -> None:
     async def scene(clock: VirtualClock, kept: KeptTime) -> None:
         trial = Trial(kept, context(clock), TIMEOUT_MS)
         assert not await used(trial, 3600.0)
-        assert (trial.at_fault, trial.busy) == (False, True)
-        assert 1.5 <= clock.now() <= 2.0
+        assert told(trial) == ("part_load", False, True)
+        assert 2.4 <= clock.now() <= 3.5
 
     play(scene, turn_s=0.25)
 
@@ -154,8 +175,8 @@ def test_nobody_gets_a_turn() -> None:
     async def scene(clock: VirtualClock, kept: KeptTime) -> None:
         trial = Trial(kept, context(clock), TIMEOUT_MS)
         assert not await used(trial, 0.01, queued_s=3600.0)
-        assert (trial.at_fault, trial.busy) == (False, True)
-        assert clock.now() == pytest.approx(1.5, abs=0.001)
+        assert told(trial) == ("part_load", False, True)
+        assert clock.now() == pytest.approx(2.4, abs=0.001)
 
     play(scene)
 
@@ -166,7 +187,7 @@ def test_who_is_in_a_hurry_leaves_it_half_of_the_time(seconds: float, at_fault: 
         trial = Trial(kept, context(clock, seconds), TIMEOUT_MS)
         assert not await used(trial, 3600.0)
         assert clock.now() == pytest.approx(min(0.3, seconds / 2), abs=0.001)
-        assert (trial.at_fault, trial.busy) == (at_fault, False)
+        assert told(trial) == ("part_timeout", at_fault, False)
 
     play(scene)
 
@@ -176,7 +197,7 @@ def test_a_part_that_tells_waiting_from_working_is_believed() -> None:
         # It has a line of its own, and what is in work moves.
         trial = Trial(kept, context(clock), TIMEOUT_MS)
         assert not await used(trial, 3600.0, known_s=lambda: 0.02)
-        assert trial.busy and clock.now() == pytest.approx(1.5, abs=0.001)
+        assert told(trial)[2] and clock.now() == pytest.approx(2.4, abs=0.001)
         # What is in work does not move: one time-out from when that began.
         began_at, trial = clock.now(), Trial(kept, context(clock), TIMEOUT_MS)
         assert not await used(trial, 3600.0, known_s=lambda: clock.now() - began_at)
