@@ -89,8 +89,7 @@ class World:
             raise PartFailed(name, "engine_error")
         if mode == "starved":
             await asyncio.sleep(STARVED_S)
-            reason = f"{name}_load"
-            raise PartFailed(name, reason, late_s=STARVED_S, at_fault=False, busy=True)
+            raise starved(name)
         await asyncio.sleep(self.beside_s)
         return PartUse(name, work_s)
 
@@ -114,6 +113,10 @@ class World:
         )
         assert len(why) <= 1
         return result.rung, why[0] if why else ""
+
+
+def starved(name: str) -> PartFailed:
+    return PartFailed(name, f"{name}_load", late_s=STARVED_S, at_fault=False, busy=True)
 
 
 class _By:
@@ -294,61 +297,6 @@ def test_what_a_client_in_a_hurry_sees_speaks_against_nobody() -> None:
             rung, why = await world.ask(seconds=0.1)
             assert (rung, why) == ("bm25", "vector_timeout")
         assert world.parts["vector"].breaker.state == "closed"
-
-    run_virtually(main())
-
-
-def test_a_part_that_gets_no_turn_is_left_for_load_and_blamed_for_nothing() -> None:
-    async def main() -> None:
-        world = World()
-        assert (await world.ask())[0] == "vector+bm25"
-        world.mode["vector"] = "starved"
-        assert await world.ask() == ("bm25", "vector_load")
-        part = world.parts["vector"]
-        assert part.breaker.why == "load", "nobody had a turn in half a second"
-        began_at = world.clock.now()
-        assert await world.ask() == ("bm25", "vector_load")
-        assert world.clock.now() - began_at == pytest.approx(WORK_S), "nobody waits for it again"
-        await asyncio.sleep(2.0)
-        assert part.breaker.why == "load", "a probe that gets no turn proves nothing"
-        world.mode["vector"] = "well"
-        await asyncio.sleep(2.0)
-        assert await world.ask() == ("vector+bm25", "")
-
-    run_virtually(main())
-
-
-def test_while_others_have_their_turn_one_without_changes_nothing() -> None:
-    async def main() -> None:
-        world = World()
-        world.mode["vector"] = "starved"
-        without = asyncio.get_running_loop().create_task(world.ask())
-        await asyncio.sleep(0.1)
-        world.mode["vector"] = "well"
-        for _ in range(9):
-            assert (await world.ask())[0] == "vector+bm25"
-        assert await without == ("bm25", "vector_load")
-        assert world.parts["vector"].breaker.state == "closed"
-        words = World()
-        words.mode["bm25"] = "starved"
-        assert await words.ask() == ("keyword", "bm25_load"), "vectors alone are no relief"
-        assert words.parts["vector"].breaker.state == "closed"
-        await words.ladder.close()
-
-    run_virtually(main())
-
-
-def test_a_probe_is_judged_by_the_parts_own_time() -> None:
-    """On a busy machine it takes ten times as long until an answer is there."""
-
-    async def main() -> None:
-        world = World()
-        world.mode["vector"] = "hangs"
-        await world.ask()
-        world.mode["vector"], world.beside_s = "well", 5 * TIMEOUT_S
-        await asyncio.sleep(3.0)
-        assert world.parts["vector"].breaker.why is None
-        await world.ladder.close()
 
     run_virtually(main())
 
