@@ -126,6 +126,14 @@ class MemoryTier(Generic[V]):
                 return entry[0] if entry[2] > self._clock.now() else None
         return None
 
+    def left_s(self, key: bytes) -> float:
+        """How long an entry will be kept at most; 0 when there is none."""
+        for segment in self._segments:
+            entry = segment.entries.get(key)
+            if entry is not None:
+                return max(0.0, entry[2] - self._clock.now())
+        return 0.0
+
     def put(self, key: bytes, value: V, life_s: float) -> bool:
         """Keep a value for so long at most; whether it was taken in. An older one is gone."""
         size = sys.getsizeof(key) + self._size_of(value) + _ENTRY_BYTES

@@ -32,6 +32,8 @@ QUESTION_CHARACTERS = 512
 """Longer questions are not asked twice."""
 PAUSE_S = 1800.0
 """Who was silent for so long begins anew."""
+SET_BACK_S = 60.0
+"""Requests that are so much older than the last before them come after a clock was set back."""
 MEMORY_S = 86_400.0
 """Time constant in which what was asked is forgotten."""
 MAX_QUESTIONS = 20_000
@@ -241,6 +243,7 @@ class Learner:
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._recent: OrderedDict[str, _Recent] = OrderedDict()
         self._first_at: float | None = None
+        self._last_at = -math.inf
         self.kinds: BackOff[str] = BackOff()
         self.questions: BackOff[bytes] = BackOff()
 
@@ -249,6 +252,10 @@ class Learner:
         key, segment = _key(asked.question), _segment(asked.question)
         if self._first_at is None:
             self._first_at = asked.at
+        elif asked.at < self._last_at - SET_BACK_S:
+            # Somebody set the clock back; what was seen was seen over as long a time as before.
+            self._first_at -= self._last_at - asked.at
+        self._last_at = asked.at
         before = self._before(asked.who, asked.at)
         self.kinds.learn(_kind_contexts(segment, before), asked.kind)
         self.questions.learn(_question_contexts(segment, before), key)

@@ -23,6 +23,11 @@ Judge = Callable[[Evidence, Changes, int], Evidence | None]
 """The evidence as it is after changes; None: they may have altered the result."""
 
 
+SKEW_S = 60.0
+"""How far machines' clocks may differ. An entry from later than that was made before somebody set a
+clock back, and its age is not known."""
+
+
 class Entry(msgspec.Struct, Generic[V], frozen=True, array_like=True):
     """A result and what it rests on. ``made_at`` is wall time, ``life_s`` its whole life.
 
@@ -95,7 +100,11 @@ class VersionedTier(Generic[V]):
             self._parts.memory.remove(key)
         elif found.entry is not None and found.moved:
             self.carried += 1
-            self._remember(key, found.entry, self._parts.codec.encode(key, found.entry))
+            data = self._parts.codec.encode(key, found.entry)
+            # Not by the wall's clock alone: set back, it would give a new life with each change.
+            self._parts.memory.put(
+                key, data, min(self._left_s(found.entry), self._parts.memory.left_s(key))
+            )
         return found
 
     def still(self, key: bytes, data: bytes, entry: Entry[V], served: Served) -> bool:
@@ -172,7 +181,7 @@ class VersionedTier(Generic[V]):
         entry = self._parts.codec.decode(key, data)
         if entry is None:
             return Found("unreadable")
-        if self._left_s(entry) <= 0:
+        if self._left_s(entry) <= 0 or self._parts.clock.now() < entry.made_at - SKEW_S:
             return Found("expired")
         if entry.kb_version >= served.version:
             return Found("hit", entry)

@@ -1,5 +1,5 @@
 -- One exchange of versions and leases, in the server's time; the rules: leases.py.
--- KEYS: a hash for each kb: since, version, mark, change, change_at, writer, writer_until, store,
+-- KEYS: a hash for each kb: since, seen, version, mark, change, change_at, writer, writer_until, store,
 --       and "h:NAME" = "until confirmed".
 -- ARGV: holder, lease seconds, "1" when it leaves, seconds a hash is kept;
 --       then five counts, each with its words behind it, kbs by place from 1:
@@ -10,8 +10,33 @@ local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
 local holder, lease, leaves, kept_s = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', tonumber(ARGV[4])
 local row = 'h:' .. holder
 local exact = function(number) return string.format('%.17g', number) end
+-- Somebody set the clock, or nobody spoke of the kb for a while: what was granted ends by a clock
+-- that tells nothing of it. It is as if the authority had begun to know of the kb now, except that
+-- it remembers the version; a change that is pending gets no more leases beside it.
+local quiet_s = 5
+local doubt = function(key)
+    redis.call('HSET', key, 'since', exact(now))
+    if redis.call('HEXISTS', key, 'change') == 1 then
+        redis.call('HSET', key, 'change_at', exact(now - lease))
+    end
+    local fields = redis.call('HGETALL', key)
+    for i = 1, #fields, 2 do
+        local name, value = fields[i], fields[i + 1]
+        if name == 'writer_until' then
+            redis.call('HSET', key, name, exact(math.min(tonumber(value), now + lease)))
+        elseif string.sub(name, 1, 2) == 'h:' then
+            local ends, confirmed = string.match(value, '^(%S+) (%S+)$')
+            ends = math.min(tonumber(ends), now + lease)
+            redis.call('HSET', key, name, exact(ends) .. ' ' .. confirmed)
+        end
+    end
+end
 for i = 1, #KEYS do
-    redis.call('HSETNX', KEYS[i], 'since', exact(now))
+    if redis.call('HSETNX', KEYS[i], 'since', exact(now)) == 0 then
+        local seen = tonumber(redis.call('HGET', KEYS[i], 'seen') or now)
+        if now < seen or now > seen + lease + quiet_s then doubt(KEYS[i]) end
+    end
+    redis.call('HSET', KEYS[i], 'seen', exact(now))
     redis.call('EXPIRE', KEYS[i], kept_s)
 end
 local at = 5

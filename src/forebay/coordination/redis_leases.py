@@ -1,7 +1,9 @@
 """Versions and leases of many machines in Redis or Valkey: one script call is one exchange.
 
-All keys share one hash tag, as a script behind a cluster's proxy needs it. The server's clock may
-be slewed but not set while leases are out: it decides when they end.
+All keys share one hash tag, as a script behind a cluster's proxy needs it. The server's clock
+decides when leases end. Setting it back, or forwards by more than some seconds, is noticed: for one
+lease changes are then acknowledged by their writer's own clock. A smaller step forwards is not, and
+should be slewed: leases would end by the server's clock before their holders'.
 """
 
 from __future__ import annotations

@@ -65,6 +65,8 @@ if ARGV[4] ~= '' then
     local seconds, names = tonumber(ARGV[3]), KEYS[count + 1]
     redis.call('ZADD', names, now, ARGV[4])
     redis.call('ZREMRANGEBYSCORE', names, '-inf', now - seconds)
+    -- Of a time before the clock was set back; who lives says so again in a moment.
+    redis.call('ZREMRANGEBYSCORE', names, '(' .. string.format('%.17g', now), '+inf')
     redis.call('PEXPIRE', names, math.ceil(seconds * 1000))
     present = redis.call('ZCARD', names)
 end

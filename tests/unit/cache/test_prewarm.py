@@ -163,6 +163,18 @@ def test_what_follows_something_comes_first_at_first() -> None:
     assert "then?" in first[0] and "then?" not in first[1]
 
 
+def test_a_clock_that_is_set_back_makes_nothing_likelier() -> None:
+    sure = []
+    for back in (0.0, HOUR):
+        model = learner(confidence=0.0)
+        for number in range(40):
+            model.learn(asked(1e6 + 100.0 * number, "seldom" if number % 20 else "often"))
+        model.learn(asked(1e6 + 4000.0 - back, "often"))
+        found = model.hot(2, 1e6 + 4010.0 - back, 10)
+        sure.append({one.question.text: one.confidence for one in found})
+    assert sure[0] == pytest.approx(sure[1], abs=0.02)
+
+
 def test_statistics_and_odd_times() -> None:
     model = learner()
     model.learn(asked(100.0, "one?"))

@@ -117,6 +117,46 @@ def test_an_entry_lives_its_life_and_no_longer() -> None:
     assert tier.held(KEY, Served(1)).entry is None
 
 
+class SetClock:
+    """A wall clock that somebody sets."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self.ahead_s = 1e9
+
+    def now(self) -> float:
+        return self._clock.now() + self.ahead_s
+
+
+@pytest.mark.parametrize("set_by_s", [-3600.0, -30.0, 3600.0])
+def test_a_clock_that_is_set_prolongs_no_life_however_often_it_is_carried(set_by_s: float) -> None:
+    world, clock = World(), VirtualClock()
+    wall = SetClock(clock)
+    tier = tier_of(world, clock, wall=wall)
+    tier.keep(KEY, entry_of(life_s=60.0, made_at=wall.now()))
+    wall.ahead_s += set_by_s
+    for _ in range(7):
+        clock.advance(10.0)
+        world.change()
+        found = tier.held(KEY, Served(world.version))
+    assert found.entry is None
+    # What is made from now on is kept as ever.
+    tier.keep(KEY, entry_of(world.version, life_s=60.0, made_at=wall.now()))
+    clock.advance(59.0)
+    assert tier.held(KEY, Served(world.version)).verdict == "hit"
+
+
+async def test_an_entry_from_before_a_clock_was_set_back_is_of_no_known_age() -> None:
+    clock, values = VirtualClock(), Values()
+    wall = SetClock(clock)
+    tier = tier_of(World(), clock, values, wall)
+    await tier.share(KEY, entry_of(life_s=600.0, made_at=wall.now()))
+    wall.ahead_s -= 30.0
+    assert (await tier.fetched(KEY, Served(1))).verdict == "hit", "machines differ by as much"
+    wall.ahead_s -= 3600.0
+    assert (await tier.fetched(KEY, Served(1))).verdict == "expired"
+
+
 def test_looking_changes_nothing() -> None:
     world = World()
     tier = tier_of(world, VirtualClock())

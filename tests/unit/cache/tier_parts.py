@@ -10,7 +10,7 @@ from forebay.cache.retrieval import KeptHits
 from forebay.cache.values import KIND_RETRIEVAL, StructCodec
 from forebay.cache.versioned import Entry, TierParts, VersionedTier
 from forebay.kernel.caching import Changes, Evidence, LegList, Served, SharedValues
-from forebay.kernel.clock import Deadline, VirtualClock
+from forebay.kernel.clock import Clock, Deadline, VirtualClock
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.documents import ChunkRow, Hit
 
@@ -67,7 +67,10 @@ class World:
 
 
 def tier_of(
-    world: World, clock: VirtualClock, shared: SharedValues | None = None
+    world: World,
+    clock: VirtualClock,
+    shared: SharedValues | None = None,
+    wall: Clock | None = None,
 ) -> VersionedTier[KeptHits]:
     memory: MemoryTier[bytes] = MemoryTier(MemorySettings(1 << 20), clock)
     return VersionedTier(
@@ -76,7 +79,7 @@ def tier_of(
             codec=StructCodec(KIND_RETRIEVAL, Entry[KeptHits]),
             bounds=world,
             judge=carried,
-            clock=clock,
+            clock=wall or clock,
             shared=shared,
             mark_of=world.mark_of,
         )
