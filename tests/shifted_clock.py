@@ -76,7 +76,15 @@ class ShiftedClock:
         self._shift = folder / "shift"
         self.set(0)
         source.write_text(_SOURCE, encoding="utf-8")
-        command = [compiler, "-shared", "-fPIC", "-O1", "-o", self._library, source]
+        command: list[str | Path] = [
+            compiler,
+            "-shared",
+            "-fPIC",
+            "-O1",
+            "-o",
+            self._library,
+            source,
+        ]
         subprocess.run(command, check=True, timeout=60)
 
     @property
