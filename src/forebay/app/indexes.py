@@ -47,6 +47,13 @@ class IndexSet:
         """The knowledge bases that are open."""
         return tuple(sorted(self._indexes))
 
+    def embedded_share(self) -> float:
+        """The share of all chunks that have a vector; 1 where there is no chunk."""
+        snapshots = [index.snapshot() for index in tuple(self._indexes.values())]
+        chunks = sum(one.lexical.chunks for one in snapshots)
+        rows = sum(min(one.vectors.rows, one.lexical.chunks) for one in snapshots)
+        return rows / chunks if chunks else 1.0
+
     def refresh(self, kb: str) -> int:
         """Bring one index up to the record, opening it when it is new; return its version."""
         with self._lock:

@@ -42,6 +42,10 @@ class Reading(msgspec.Struct, frozen=True):
     versions: ProcessVersions
     leases: VersionLeases | None = None
 
+    def embedded_share(self) -> float | None:
+        """The share of all chunks that have a vector; None where no embedder makes any."""
+        return None if self.embedder is None else self.indexes.embedded_share()
+
 
 class Process(msgspec.Struct, frozen=True):
     """A reading process, and its writing half where it holds the store's lock."""

@@ -120,7 +120,8 @@ class Progress:
         """Ready when every configured folder has been read once and the engines are warm."""
         waiting = (*self.waiting.values(), *service.waiting())
         degraded = [*self.failed.values(), *service.shortcomings()]
-        return Readiness(not waiting, waiting, tuple(degraded))
+        share = service.answerer.process.reading.embedded_share()
+        return Readiness(not waiting, waiting, tuple(degraded), share)
 
 
 async def _serve(run: _Run) -> int:

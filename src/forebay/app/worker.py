@@ -36,7 +36,8 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
         def readiness(service: Service) -> Readiness:
             missing = set(settings.knowledge) - set(process.reading.indexes.names())
             waiting = tuple(f"opening {name}" for name in sorted(missing))
-            return Readiness(not missing, waiting, service.shortcomings())
+            share = process.reading.embedded_share()
+            return Readiness(not missing, waiting, service.shortcomings(), share)
 
         figures = FiguresOfWorker(store_folder(settings), process.reading.clock)
         async with open_service(process, readiness, figures.over) as service:

@@ -9,6 +9,7 @@ import msgspec
 
 from forebay.gateway.exchange import Exchange
 from forebay.gateway.parts import GatewayParts
+from forebay.gateway.rendering import share_told
 from forebay.wire.encoding import encode_json
 
 _FIGURES = "text/plain; version=1.0.0; charset=utf-8"
@@ -21,10 +22,15 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class ReadyAnswer(msgspec.Struct, frozen=True):
-    """GET /readyz: whether requests can be served, and what is missing or reduced."""
+    """GET /readyz: whether requests can be served, and what is missing or reduced.
+
+    ``embedded_share``: of all chunks of all knowledge bases, those that meaning can find; None
+    where no embedder was set up.
+    """
 
     status: Literal["ready", "degraded", "starting", "draining"]
     reasons: tuple[str, ...] = ()
+    embedded_share: float | None = None
 
 
 class HealthRoutes:
@@ -49,6 +55,9 @@ class HealthRoutes:
             answer = ReadyAnswer("degraded", readiness.degraded)
         else:
             answer = ReadyAnswer("ready")
+        answer = msgspec.structs.replace(
+            answer, embedded_share=share_told(readiness.embedded_share)
+        )
         status = 200 if answer.status in ("ready", "degraded") else 503
         headers = (("retry-after", "1"),) if status == 503 else ()
         await x.reply(encode_json(answer), status=status, headers=headers)

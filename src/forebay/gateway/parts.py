@@ -24,12 +24,13 @@ class Readiness(msgspec.Struct, frozen=True):
     """Whether requests can be served.
 
     ``reasons`` say what is still missing when not ready; ``degraded`` what works at less than
-    its best although ready.
+    its best although ready. ``embedded_share`` of all chunks have a vector; None: none is wanted.
     """
 
     ready: bool
     reasons: tuple[str, ...] = ()
     degraded: tuple[str, ...] = ()
+    embedded_share: float | None = None
 
 
 def always_ready() -> Readiness:

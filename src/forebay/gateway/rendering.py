@@ -67,10 +67,10 @@ def coverage_body(coverage: Coverage | None) -> CoverageBody | None:
     """What was searched on the wire."""
     if coverage is None:
         return None
-    return CoverageBody(_rounded(coverage.words), _rounded(coverage.vectors))
+    return CoverageBody(share_told(coverage.words), share_told(coverage.vectors))
 
 
-def _rounded(share: float | None) -> float | None:
+def share_told(share: float | None) -> float | None:
     """No more digits than mean something, and never a whole that is not one."""
     return None if share is None else math.floor(share * 10_000) / 10_000
 
@@ -135,7 +135,12 @@ def kb_body(info: KbInfo) -> KbBody:
         characters=info.characters,
         embedder=info.embedder,
         created_at=info.created_at,
+        embedded_share=_share(info.embedded_chunks, info.chunks),
     )
+
+
+def _share(part: int, whole: int) -> float:
+    return share_told(part / whole) or 0.0 if whole else 1.0
 
 
 def document_body(info: DocumentInfo) -> DocumentBody:

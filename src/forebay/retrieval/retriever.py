@@ -62,6 +62,8 @@ from forebay.retrieval.settings import RetrievalSettings
 from forebay.retrieval.words import Words, asked_of, by_words, enough, find_words
 
 HYBRID, MEANING = "vector+bm25", "vector"
+PARTLY_EMBEDDED = "partly_embedded"
+"""Why an answer by both legs is flagged: of many chunks only the words could be searched."""
 _AMONG = 10
 """Where the vector leg must have what words were fairly sure of, to have found it (F0.11)."""
 _PROPOSED_MAX = 4096
@@ -100,7 +102,8 @@ class HybridRetriever:
         index lookup raises for an unknown kb.
         """
         with self._searching.entered(ctx, request) as search:
-            return await beyond_copies(search, self._retrieve)
+            result = await beyond_copies(search, self._retrieve)
+            return _told_in_part(search, result, self._searching.settings.whole_share)
 
     async def _retrieve(self, search: Search) -> SearchResult:
         searching, settings = self._searching, self._searching.settings
@@ -219,10 +222,15 @@ class _Found(msgspec.Struct, frozen=True):
     remembered: bool
 
     def used(self, witness: int | None) -> tuple[PartUse, ...]:
-        """What the vector leg showed of itself; ``witness``: a chunk it should have found."""
+        """What the vector leg showed of itself; ``witness``: a chunk it should have found.
+
+        One that has no vector yet is no witness against it.
+        """
         if self.remembered:
             return ()
-        found = None if witness is None else witness in self.leg.best[:_AMONG]
+        found = None
+        if witness is not None and not np.isnan(self.leg.cosine[self.leg.ids == witness]).any():
+            found = witness in self.leg.best[:_AMONG]
         return (PartUse(VECTORS_PART, self.took_s, found),)
 
 
@@ -235,6 +243,18 @@ def _witness(words: Words, settings: RetrievalSettings) -> int | None:
 
 def _embedded_share(snapshot: Snapshot) -> float:
     return min(1.0, snapshot.vectors.rows / max(1, snapshot.lexical.chunks))
+
+
+def _told_in_part(search: Search, result: SearchResult, whole_share: float) -> SearchResult:
+    """The result, flagged and kept by nobody where too many chunks had no vector to be found by.
+
+    Words see those all the same, so what left early is whole.
+    """
+    share = None if result.coverage is None else result.coverage.vectors
+    if share is None or share >= whole_share:
+        return result
+    search.ctx.degrade("retrieval", result.rung, PARTLY_EMBEDDED)
+    return msgspec.structs.replace(result, evidence=None)
 
 
 def _check_usable(embedder: Embedder, snapshot: Snapshot) -> None:

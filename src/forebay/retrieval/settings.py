@@ -169,6 +169,15 @@ class RetrievalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             gt=0.0,
         ),
     ] = 0.92
+    whole_share: Annotated[
+        float,
+        Meta(
+            description="Share of chunks with a vector from which a search by meaning counts as "
+            "whole; below it answers say so and are not kept.",
+            ge=0.0,
+            le=1.0,
+        ),
+    ] = 0.99
     distinct: Annotated[
         bool, Meta(description="Leave out hits that say nothing a better hit does not say.")
     ] = True

@@ -56,11 +56,14 @@ def spread_of(vectors: Floats32) -> float | None:
 
 
 def hit_spread(view: VectorView, chunk_ids: Sequence[int]) -> float | None:
-    """The spread of the first five of ``chunk_ids`` that have a vector."""
+    """The spread of the first five of ``chunk_ids``; None unless each of them has a vector.
+
+    The spread of those that happen to have one already would be judged by bounds made for all.
+    """
     if not view.rows or not len(chunk_ids):
         return None
     vectors, known = view.stored(np.asarray(chunk_ids[:FIRST], np.int64))
-    return spread_of(vectors[known])
+    return spread_of(vectors) if known.all() else None
 
 
 def calibrate_spread(view: VectorView, neighbours: Neighbours) -> SpreadCalibration | None:

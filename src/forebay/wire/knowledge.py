@@ -27,7 +27,7 @@ class ModelList(msgspec.Struct, frozen=True):
 
 
 class KbBody(msgspec.Struct, frozen=True):
-    """A knowledge base at its current version."""
+    """A knowledge base at its current version; meaning finds ``embedded_share`` of its chunks."""
 
     name: str
     kb_version: int
@@ -37,6 +37,7 @@ class KbBody(msgspec.Struct, frozen=True):
     characters: int
     embedder: str | None
     created_at: float
+    embedded_share: float
 
 
 class KbList(msgspec.Struct, frozen=True):

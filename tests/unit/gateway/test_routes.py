@@ -364,6 +364,12 @@ async def test_readiness(readiness: Readiness, status: int, word: str) -> None:
     assert response.json()["reasons"] == [*readiness.reasons, *readiness.degraded]
 
 
+@pytest.mark.parametrize(("share", "told"), [(None, None), (1.0, 1.0), (0.99999, 0.9999)])
+async def test_readiness_tells_how_much_has_vectors(share: float | None, told: float) -> None:
+    async with client(World(readiness=lambda: Readiness(True, embedded_share=share))) as http:
+        assert (await http.get("/readyz")).json()["embedded_share"] == told
+
+
 async def test_figures_count_api_requests_only() -> None:
     world = World()
     async with client(world) as http:
