@@ -103,6 +103,7 @@ def query_body(understood: Understood | None) -> QueryBody | msgspec.UnsetType:
         question=understood.question,
         rewritten=understood.rewritten,
         parts=understood.parts,
+        missing=understood.missing,
         senses=tuple(sense.name for sense in understood.senses),
     )
 

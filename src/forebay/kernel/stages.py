@@ -41,7 +41,8 @@ class Understood(msgspec.Struct, frozen=True):
     """A question as it was read.
 
     ``question`` stands alone; where that is not what the user wrote, it was ``rewritten``.
-    ``parts`` are looked up beside it, each by itself; empty: it is one question. ``reply`` is said
+    ``parts`` are looked up beside it, each by itself; empty: it is one question. ``missing`` are
+    those that could not be looked up, or not in time. ``reply`` is said
     instead of an answer. ``unclear``: it is so short that its hits may show several senses, and
     somebody wants to know. ``senses`` are those, where they are several; a ``reply`` cites the best
     hit of each as ``[1]``, ``[2]`` …; with ``each`` every sense is to be answered by itself.
@@ -52,6 +53,7 @@ class Understood(msgspec.Struct, frozen=True):
     kind: QueryKind
     rewritten: bool = False
     parts: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
     reply: str = ""
     unclear: bool = False
     senses: tuple[Sense, ...] = ()

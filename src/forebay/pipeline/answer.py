@@ -167,6 +167,12 @@ class AnswerPipeline:
         await self._pin(ctx, request.kb)
         tokens = await beside_if_long([request.query], self._parts.count, [request.query])
         await self._parts.admission.charge(claimant(ctx), "search", tokens)
+        found = await self._as_read(ctx, request)
+        if self._parts.fragility is not None:
+            await self._parts.fragility.shown(ctx, request.kb, found)
+        return found
+
+    async def _as_read(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
         if self._parts.questions is None:
             return await self._retrieve(ctx, request)
         # Searched as it is: a rewritten query would be a surprise where no answer explains it.

@@ -66,24 +66,34 @@ class Fragility:
         self, ctx: RequestContext, request: SearchRequest, found: SearchResult, again: Retrieve
     ) -> SearchResult:
         """Judge a search; a fragile one is made again with more hits, and told in ``ctx``."""
-        if not found.hits:
+        if not await self._fragile(ctx, request.kb, found, "wider"):
             return found
-        first = found.hits[0]
-        confidence = first.score if first.rerank is None else first.rerank
-        seen = await self._spread(request.kb, [hit.chunk.chunk_id for hit in found.hits])
-        signs = self._watch(request.kb).searched(
-            min(1.0, max(0.0, confidence)),
-            None if seen is None else seen.value,
-            None if seen is None else seen.bounds,
-        )
-        if not signs:
-            return found
-        for sign in signs:
-            ctx.degrade(STAGE, "wider", REASONS[sign])
         wanted = math.ceil(request.top_k * self._settings.widen)
         if wanted <= request.top_k or len(found.hits) < request.top_k:
             return found
         return await again(ctx, msgspec.structs.replace(request, top_k=wanted))
+
+    async def shown(self, ctx: RequestContext, kb: str, found: SearchResult) -> None:
+        """Judge a search whose hits are shown as they are; a fragile one is told in ``ctx``.
+
+        It is made no wider: whoever reads hits has said how many.
+        """
+        await self._fragile(ctx, kb, found, "told")
+
+    async def _fragile(self, ctx: RequestContext, kb: str, found: SearchResult, rung: str) -> bool:
+        if not found.hits:
+            return False
+        first = found.hits[0]
+        confidence = first.score if first.rerank is None else first.rerank
+        seen = await self._spread(kb, [hit.chunk.chunk_id for hit in found.hits])
+        signs = self._watch(kb).searched(
+            min(1.0, max(0.0, confidence)),
+            None if seen is None else seen.value,
+            None if seen is None else seen.bounds,
+        )
+        for sign in signs:
+            ctx.degrade(STAGE, rung, REASONS[sign])
+        return bool(signs)
 
     async def answered(
         self, ctx: RequestContext, kb: str, text: str, passages: Sequence[Hit]

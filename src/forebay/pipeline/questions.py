@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from forebay.kernel.context import RequestContext
+from forebay.kernel.context import Degradation, RequestContext
 from forebay.kernel.documents import Hit, Vectors
 from forebay.kernel.errors import ForebayError, first_error
 from forebay.kernel.stages import (
@@ -32,6 +32,9 @@ MODEL = "rules"
 """What is named as the model of a sentence that nobody generated."""
 NO_RUNG = "none"
 """The rung of what was answered without a search."""
+PARTS_SHARE = 0.5
+"""Share of the time left that the parts of a question may take: the answer needs the rest."""
+PARTS_MISSING = "parts_missing"
 MOST_LIKENED = 6
 """Hits whose likeness is looked at: what comes later shows no other sense."""
 
@@ -110,7 +113,8 @@ class Questions:
     ) -> tuple[SearchResult, Understood]:
         """What the search for a question finds, and the question judged by it."""
         if understood.parts:
-            found = await _in_parts(ctx, wanted, understood.parts, look)
+            found, missing = await _in_parts(ctx, wanted, understood.parts, look)
+            understood = msgspec.structs.replace(understood, missing=missing)
         else:
             found = await look(ctx, wanted)
         vector = self._parts.vector_of(understood.question)
@@ -127,21 +131,26 @@ class Questions:
 
 async def _in_parts(
     ctx: RequestContext, wanted: SearchRequest, parts: Sequence[str], look: Look
-) -> SearchResult:
-    """The hits of the whole question and of its parts, in turns.
+) -> tuple[SearchResult, tuple[str, ...]]:
+    """The hits of the whole question and of its parts, in turns, and the parts that are missing.
 
     The whole decides rung and version, and its failure is everybody's; a part that cannot be
-    looked up is left out. Nothing tells what a change would bring to several searches at once, so
-    nobody keeps an answer that rests on them, unless the whole had found these very hits.
+    looked up, or not in good time, is left out, and the answer says so. Nothing tells what a
+    change would bring to several searches at once, so nobody keeps an answer that rests on them,
+    unless the whole had found these very hits and nothing is missing.
     """
     alone = msgspec.structs.replace(wanted, kind=None, hypothesis="")
     results: dict[int, SearchResult] = {}
+    told: list[Degradation] = []
+    allowed_s = ctx.deadline.remaining() * PARTS_SHARE
 
     async def part(at: int, text: str) -> None:
         own = _own_context(ctx)
         try:
-            results[at] = await look(own, msgspec.structs.replace(alone, query=text))
-        except ForebayError:
+            async with asyncio.timeout(allowed_s):
+                results[at] = await look(own, msgspec.structs.replace(alone, query=text))
+            told.extend(own.degradations)
+        except (ForebayError, TimeoutError):
             return  # the whole question is being looked up as well
         finally:
             ctx.stages += own.stages
@@ -156,17 +165,22 @@ async def _in_parts(
     sides = [results[at].hits for at in sorted(results) if results[at].hits]
     hits = _in_turns([whole.hits, *sides], wanted.top_k)
     same = {hit.chunk.chunk_id for hit in hits} == {hit.chunk.chunk_id for hit in whole.hits}
-    return SearchResult(
+    missing = tuple(text for at, text in enumerate(parts) if at not in results)
+    if missing:
+        ctx.degrade("retrieval", whole.rung, PARTS_MISSING)
+    ctx.degradations += [one for one in dict.fromkeys(told) if one not in ctx.degradations]
+    found = SearchResult(
         hits,
         whole.rung,
         whole.kb_version,
-        evidence=whole.evidence if same else None,
+        evidence=whole.evidence if same and not missing else None,
         coverage=whole.coverage,
     )
+    return found, missing
 
 
 def _own_context(ctx: RequestContext) -> RequestContext:
-    """A part's context: what it steps down by is not told twice."""
+    """A part's context: what it steps down by is told once, whoever else does."""
     own = RequestContext(
         request_id=ctx.request_id,
         principal=ctx.principal,

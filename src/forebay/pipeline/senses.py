@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
 
 from forebay.kernel.context import RequestContext
-from forebay.kernel.errors import EngineError
+from forebay.kernel.errors import DeadlineExceeded, EngineError, ForebayError
 from forebay.kernel.stages import Finished, SearchRequest, SearchResult, Sense
 from forebay.kernel.streams import closing
 from forebay.pipeline.answer import AnswerParts, AnswerPipeline, ask_for, beside_if_long
@@ -70,12 +71,26 @@ class AnswersBySense:
         read = end.understood
         assert read is not None and end.rests is not None
         said: list[_Said] = []
-        for sense in read.senses:
+        missing: list[str] = []
+        failure: Exception | None = None
+        for at, sense in enumerate(read.senses):
             shown = sum(one.passages for one in said)
-            one = await self._sense(ctx, request, (sense, end.rests.found), shown)
+            try:
+                # Who is late takes no other sense's time.
+                async with asyncio.timeout(ctx.deadline.remaining() / (len(read.senses) - at)):
+                    one = await self._sense(ctx, request, (sense, end.rests.found), shown)
+            except (ForebayError, TimeoutError) as error:
+                failure = failure or error
+                missing.append(sense.name)
+                continue
             said.append(one)
             joint = "" if len(said) == 1 else "\n\n"
             yield AnswerDelta(f"{joint}**{sense.name}**\n\n{one.text.strip()}")
+        if not said:
+            raise _as_told(failure)
+        if missing:
+            ctx.degrade("generation", "senses", "senses_missing")
+            yield AnswerDelta(_left_out(read.language, missing))
         yield msgspec.structs.replace(
             end,
             finish_reason="length" if any(o.finished.reason == "length" for o in said) else "stop",
@@ -126,3 +141,16 @@ class AnswersBySense:
             invalid,
             len(prompt.passages),
         )
+
+
+def _as_told(failure: Exception | None) -> Exception:
+    if failure is None or isinstance(failure, TimeoutError):
+        return DeadlineExceeded("No sense of the question could be answered in time.")
+    return failure
+
+
+def _left_out(language: str, names: Sequence[str]) -> str:
+    """What an answer by senses says of those that are not in it."""
+    if language.startswith("zh"):
+        return f"\n\n（暂时无法回答：{'；'.join(names)}。）"
+    return f"\n\n(Could not be answered just now: {'; '.join(names)}.)"

@@ -18,7 +18,15 @@ import msgspec
 
 from forebay.kernel.context import RequestContext
 from forebay.kernel.documents import ChunkRow, Hit
-from forebay.kernel.errors import ContextTooLong, EngineError, first_error
+from forebay.kernel.errors import (
+    ContextTooLong,
+    DeadlineExceeded,
+    EngineError,
+    ForebayError,
+    Overloaded,
+    StoreError,
+    first_error,
+)
 from forebay.kernel.stages import (
     Finished,
     GenerationRequest,
@@ -26,6 +34,7 @@ from forebay.kernel.stages import (
     Sampling,
     SearchRequest,
     SearchResult,
+    TextDelta,
 )
 from forebay.kernel.streams import closing
 from forebay.pipeline.answer import (
@@ -37,6 +46,16 @@ from forebay.pipeline.answer import (
     question_of,
 )
 from forebay.pipeline.messages import AnswerDelta, AnswerEnd, AnswerRequest, Citation, Usage
+from forebay.pipeline.questions import NO_RUNG
+from forebay.pipeline.split_notes import (
+    WORDS,
+    Note,
+    Notes,
+    Words,
+    left_out,
+    one_after_the_other,
+    told,
+)
 from forebay.policy.admission import Ask, Entry
 from forebay.policy.splitting import (
     SplittingSettings,
@@ -50,38 +69,11 @@ MOST_TOKENS_A_CHARACTER = 4
 SOURCE = "request"
 """What citations of the text in the request name as their document and source."""
 _CITED_CHARACTERS = 1000
+_SEARCH_SHARE, _PARTS_SHARE, _FIRST_SHARE = 0.3, 0.7, 0.8
+"""Of the time that is left: what the search, all parts, and the wait for the merged answer's first
+word may take, so that each leaves the rest of its time to what can still answer."""
 _MARKER = re.compile(r"\[(\d{1,3})\](?!\()")
 _NOTHING = re.compile(r"[\s\"'“”.。!！]*(?:none|无)[\s\"'“”.。!！]*", re.IGNORECASE)
-
-
-class Words(msgspec.Struct, frozen=True):
-    """What is said to the engine and to the reader in one language."""
-
-    whole: str
-    part: str
-    merge: str
-    title: str
-
-
-WORDS = {
-    False: Words(
-        whole="Summarise the main points of the text.",
-        part="{asked}\n\n(Passage [1] is part {number} of {count} of one text; the other parts are "
-        "read separately. Answer from it as far as it goes. If it holds nothing that answers, "
-        "write only: NONE)",
-        merge="{asked}\n\n(Passages [1] to [{count}] are notes on the parts of one text, in its "
-        "order. Merge them into one answer and say nothing twice.)",
-        title="Your text, part {number} of {count}",
-    ),
-    True: Words(
-        whole="概括这段文字的要点。",
-        part="{asked}\n\n（资料 [1] 是一篇长文的第 {number} 部分，共 {count} 部分，"
-        "其余部分另行阅读。只就这一部分回答；如果其中没有相关内容，只写：无）",
-        merge="{asked}\n\n（资料 [1] 到 [{count}] 是同一篇长文各部分的笔记，按原文顺序排列。"
-        "把它们合并成一个回答，不要重复。）",
-        title="所给文本，第 {number} 部分（共 {count} 部分）",
-    ),
-}
 
 
 class Splitter(Protocol):
@@ -122,15 +114,6 @@ class _Plan(msgspec.Struct, frozen=True):
     part_tokens: int
     note_tokens: int
     frame_tokens: int
-
-
-class _Note(msgspec.Struct, frozen=True):
-    """The answer from one part: [1] cites the part, [n] the knowledge base's hit n - 1."""
-
-    text: str
-    usage: Usage
-    invalid: int
-    cut: bool
 
 
 class SplittingAnswers:
@@ -224,14 +207,27 @@ class SplittingAnswers:
         )
         async with admission.hold([*[part] * number, merging]) as whole:
             ctx.rate = whole.rate
-            found = await self._inner.look_up(ctx, wanted)
+            found = await self._looked_up(ctx, wanted)
             with ctx.stage("parts") as record:
                 record.attributes["parts"] = number
                 notes = await self._notes(ctx, request, plan, found, whole)
-            ctx.degrade("generation", "split", _told(notes, plan.note_tokens))
+            ctx.degrade("generation", "split", told(notes, plan.note_tokens))
             async with closing(self._merged(ctx, request, plan, found, (notes, whole))) as events:
                 async for event in events:
                     yield event
+
+    async def _looked_up(self, ctx: RequestContext, wanted: SearchRequest) -> SearchResult:
+        """What the knowledge base has beside the text, which can be answered without, too."""
+        try:
+            async with asyncio.timeout(ctx.deadline.remaining() * _SEARCH_SHARE):
+                return await self._inner.look_up(ctx, wanted)
+        except TimeoutError:
+            reason = "timeout"
+        except (Overloaded, StoreError) as error:
+            reason = error.code
+        ctx.degrade("retrieval", NO_RUNG, reason)
+        ctx.rung, version = NO_RUNG, ctx.served.version if ctx.served else 0
+        return SearchResult((), NO_RUNG, ctx.kb_version or version)
 
     async def _notes(
         self,
@@ -240,14 +236,25 @@ class SplittingAnswers:
         plan: _Plan,
         found: SearchResult,
         whole: Entry,
-    ) -> list[_Note]:
-        """The answers from the parts, in order; the first failure ends them all."""
-        notes: dict[int, _Note] = {}
+    ) -> Notes:
+        """The answers from the parts, in order; the failure of all of them is raised.
+
+        A part that fails or is late is missing from the answer, which still comes.
+        """
+        notes: dict[int, Note] = {}
+        failed: list[ForebayError] = []
         waiting = iter(range(len(plan.parts)))
+        until = asyncio.get_running_loop().time() + ctx.deadline.remaining() * _PARTS_SHARE
 
         async def work() -> None:
             for at in waiting:
-                notes[at] = await self._note(ctx, request, plan, found, (at, whole))
+                try:
+                    async with asyncio.timeout_at(until):
+                        notes[at] = await self._note(ctx, request, plan, found, (at, whole))
+                except TimeoutError:
+                    failed.append(DeadlineExceeded("No part of the text was answered in time."))
+                except (EngineError, Overloaded, DeadlineExceeded) as error:
+                    failed.append(error)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -255,7 +262,9 @@ class SplittingAnswers:
                     group.create_task(work())
         except BaseExceptionGroup as errors:
             raise first_error(errors) from None
-        return [notes[at] for at in range(len(plan.parts))]
+        if not notes:
+            raise failed[0]
+        return [notes.get(at) for at in range(len(plan.parts))]
 
     async def _note(
         self,
@@ -264,7 +273,7 @@ class SplittingAnswers:
         plan: _Plan,
         found: SearchResult,
         which: tuple[int, Entry],
-    ) -> _Note:
+    ) -> Note:
         at, whole = which
         asked = plan.words.part.format(asked=plan.asked, number=at + 1, count=len(plan.parts))
         sampling = msgspec.structs.replace(
@@ -292,7 +301,7 @@ class SplittingAnswers:
             raise EngineError("the answer from a part of the text ended before it was complete.")
         usage = Usage(finished.prompt_tokens, finished.completion_tokens)
         text = "".join((*pieces, rest)).strip()
-        return _Note(text, usage, invalid, cut=finished.reason == "length")
+        return Note(text, usage, invalid, finished.reason == "length", finished.model)
 
     async def _merged(
         self,
@@ -300,7 +309,7 @@ class SplittingAnswers:
         request: AnswerRequest,
         plan: _Plan,
         found: SearchResult,
-        made: tuple[Sequence[_Note], Entry],
+        made: tuple[Notes, Entry],
     ) -> AsyncGenerator[AnswerDelta | AnswerEnd, None]:
         """One answer from the notes; it cites the parts and the hits that the notes cite."""
         notes, whole = made
@@ -318,50 +327,81 @@ class SplittingAnswers:
         )
         ask = _under(ask_for(ctx, prompt.prompt_tokens, request.sampling.max_tokens), whole)
         finished: Finished | None = None
-        async with closing(self._inner.written(ctx, ask, prompt)) as events:
+        async with closing(self._or_notes(ctx, (ask, prompt), shown, notes)) as events:
             async for event in events:
                 if isinstance(event, Finished):
                     finished = event
                 elif text := writer.feed(event.text):
                     yield AnswerDelta(text)
         rest, citations, invalid = writer.finish()
+        if request.sampling.response_format is None:
+            rest += left_out(notes, plan.words)
         if rest:
             yield AnswerDelta(rest)
         if finished is None:
             raise EngineError("the answer ended before it was complete.")
+        made_of = [note for note in notes if note is not None]
         yield AnswerEnd(
             finish_reason=finished.reason,
             citations=tuple(_shortened(one) for one in citations),
             usage=Usage(
-                finished.prompt_tokens + sum(note.usage.prompt_tokens for note in notes),
-                finished.completion_tokens + sum(note.usage.completion_tokens for note in notes),
+                finished.prompt_tokens + sum(note.usage.prompt_tokens for note in made_of),
+                finished.completion_tokens + sum(note.usage.completion_tokens for note in made_of),
             ),
             model=finished.model,
             rung=found.rung,
             kb_version=found.kb_version,
             refused=finished.refused,
-            invalid_citations=invalid + sum(note.invalid for note in notes),
+            invalid_citations=invalid + sum(note.invalid for note in made_of),
             degradations=tuple(ctx.degradations),
         )
 
+    async def _or_notes(
+        self,
+        ctx: RequestContext,
+        asked: tuple[Ask, GenerationRequest],
+        shown: Sequence[Hit],
+        notes: Notes,
+    ) -> AsyncGenerator[TextDelta | Finished, None]:
+        """What merges the notes writes; the notes themselves where it does not begin in time."""
+        ask, prompt = asked
+        async with closing(self._inner.written(ctx, ask, prompt)) as events:
+            try:
+                async with asyncio.timeout(ctx.deadline.remaining() * _FIRST_SHARE):
+                    first = await anext(events)
+            except (TimeoutError, EngineError, Overloaded, DeadlineExceeded) as error:
+                if not shown or ctx.deadline.expired():
+                    raise
+                late = isinstance(error, TimeoutError | DeadlineExceeded)
+                reason = "timeout" if late else getattr(error, "code", "error")
+                ctx.degrade("generation", "notes", f"the notes were not merged ({reason})")
+                yield TextDelta(one_after_the_other(shown))
+                model = next(note.model for note in notes if note is not None)
+                yield Finished("stop", 0, 0, model)
+                return
+            yield first
+            async for event in events:
+                yield event
+
     def _shown(
-        self, plan: _Plan, found: SearchResult, notes: Sequence[_Note]
+        self, plan: _Plan, found: SearchResult, notes: Notes
     ) -> tuple[tuple[Hit, ...], tuple[Hit, ...]]:
         """The notes that say something, as passages with one numbering, and all that it cites.
 
         The parts come first, in order, then the hits of the knowledge base that a note cites.
         """
-        kept = [at for at, note in enumerate(notes) if not _NOTHING.fullmatch(_plain(note.text))]
+        texts = ["none" if note is None else note.text for note in notes]
+        kept = [at for at, text in enumerate(texts) if not _NOTHING.fullmatch(_plain(text))]
         hits: dict[int, int] = {}
         for at in kept:
-            for number in map(int, _MARKER.findall(notes[at].text)):
+            for number in map(int, _MARKER.findall(texts[at])):
                 if 1 < number <= len(found.hits) + 1 and number not in hits:
                     hits[number] = len(kept) + len(hits) + 1
         shown = []
         for own, at in enumerate(kept, 1):
             text = _MARKER.sub(
                 lambda marker, own=own: f"[{hits.get(int(marker[1]), own)}]",  # type: ignore[misc]
-                _cut(notes[at].text, plan.note_tokens, self._parts.count),
+                _cut(texts[at], plan.note_tokens, self._parts.count),
             )
             part = plan.parts[at]
             chunk = msgspec.structs.replace(part.chunk, text=text)
@@ -426,12 +466,6 @@ def _own_context(ctx: RequestContext) -> RequestContext:
 
 def _under(ask: Ask, whole: Entry) -> Ask:
     return msgspec.structs.replace(ask, whole=whole)
-
-
-def _told(notes: Sequence[_Note], note_tokens: int) -> str:
-    told = f"the text is longer than the engines take and was answered in {len(notes)} parts"
-    cut = sum(note.cut for note in notes)
-    return f"{told}, {cut} of them cut at {note_tokens} tokens" if cut else told
 
 
 def _plain(text: str) -> str:

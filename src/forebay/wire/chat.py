@@ -139,8 +139,9 @@ class TimingBody(msgspec.Struct, frozen=True):
 class QueryBody(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a question was read: what was searched for, and what else beside it.
 
-    ``question`` is the user's own unless it was ``rewritten``. ``parts`` were looked up beside it;
-    ``senses`` are what the passages show it to mean, where that is several things.
+    ``question`` is the user's own unless it was ``rewritten``. ``parts`` were looked up beside it,
+    but for those ``missing``, which could not be in time; ``senses`` are what the passages show it
+    to mean, where that is several things.
     """
 
     language: str
@@ -148,6 +149,7 @@ class QueryBody(msgspec.Struct, frozen=True, omit_defaults=True):
     question: str
     rewritten: bool = False
     parts: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
     senses: tuple[str, ...] = ()
 
 

@@ -169,3 +169,22 @@ def test_caution_is_one_more_rule_in_the_questions_language() -> None:
     asked = (Message("system", "be short"), Message("user", "问题"))
     assert cautioned(asked, "zh") == (Message("system", CAUTION["zh"]), *asked)
     assert cautioned(asked, "xx")[0].content == CAUTION["en"]
+
+
+@pytest.mark.parametrize(("question", "language"), QUESTIONS)
+async def test_a_search_that_is_shown_is_judged_and_told_but_no_wider(
+    question: str, language: str
+) -> None:
+    watch, _ = fragility(0.2)
+    answering, searching = pipeline(watch, ScriptedGenerator([]))
+    ctx = context()
+    found = await answering.search(ctx, SearchRequest("kb", question, 3))
+    assert searching.asked == [3] and len(found.hits) == 3
+    assert ("fragility", "told", "hits_disagree") in [
+        (step.stage, step.rung, step.reason) for step in ctx.degradations
+    ]
+    assert watch.statistics()["kb"]
+    ctx = context()
+    answering, _ = pipeline(fragility(0.02)[0], ScriptedGenerator([]))
+    await answering.search(ctx, SearchRequest("kb", question, 3))
+    assert not ctx.degradations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -15,16 +15,19 @@ from forebay.context import ContextSettings, PromptBuilder
 from forebay.ingest import EstimatedTokenCounter
 from forebay.kernel.caching import Evidence
 from forebay.kernel.clock import SystemClock, WallClock
-from forebay.kernel.context import RequestContext
+from forebay.kernel.context import Degradation, RequestContext
 from forebay.kernel.documents import Vectors
 from forebay.kernel.errors import EngineError, Overloaded, StoreError
 from forebay.kernel.stages import (
+    Finished,
+    GenerationRequest,
     Likeness,
     Message,
     QueryLanguage,
     Sampling,
     SearchRequest,
     SearchResult,
+    TextDelta,
     Understood,
 )
 from forebay.pipeline.answer import AnswerParts, AnswerPipeline
@@ -50,20 +53,45 @@ class Searching:
         self.failing: dict[str, Exception] = {}
         self.evidence: Evidence | None = None
         self.active = self.most = 0
+        self.hanging: set[str] = set()
+        self.degraded: set[str] = set()
 
     async def retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
         self.requests.append(request)
         self.active += 1
         self.most = max(self.most, self.active)
         try:
-            await asyncio.sleep(0)
+            await asyncio.sleep(60 if request.query in self.hanging else 0)
         finally:
             self.active -= 1
+        if request.query in self.degraded:
+            ctx.degrade("retrieval", "bm25", "vector_timeout")
         if request.query in self.failing:
             raise self.failing[request.query]
         numbers = self.found.get(request.query, (1,))
         hits = tuple(passage(f"The text of {n}.", number=n) for n in numbers)
         return SearchResult(hits[: request.top_k], "bm25", 3, self.evidence)
+
+
+class Selective(ScriptedGenerator):
+    """Fails or hangs where the best passage is a certain chunk."""
+
+    def __init__(self, pieces: Sequence[str]) -> None:
+        super().__init__(pieces)
+        self.fails: set[int] = set()
+        self.hangs: set[int] = set()
+
+    async def generate(
+        self, ctx: RequestContext, request: GenerationRequest
+    ) -> AsyncGenerator[TextDelta | Finished, None]:
+        best = request.passages[0].chunk.chunk_id if request.passages else 0
+        if best in self.fails:
+            raise EngineError("broken")
+        if best in self.hangs:
+            await asyncio.sleep(60)
+        async with aclosing(super().generate(ctx, request)) as events:
+            async for event in events:
+                yield event
 
 
 class Alike:
@@ -98,7 +126,7 @@ class Life:
         engine: QuestionEngineSettings | None = None,
     ) -> None:
         self.searching = Searching(found or {})
-        self.generator = ScriptedGenerator(pieces)
+        self.generator = Selective(pieces)
         self.alike = Alike()
         self.vectors: dict[str, Vectors] = {}
         clock = SystemClock()
@@ -121,11 +149,13 @@ class Life:
         pipeline = AnswerPipeline(parts)
         self.life = AnswersBySense(pipeline, pipeline, parts)
 
-    async def ask(self, *turns: str, **more: Any) -> tuple[str, AnswerEnd, RequestContext]:
+    async def ask(
+        self, *turns: str, seconds: float = 20.0, **more: Any
+    ) -> tuple[str, AnswerEnd, RequestContext]:
         messages = tuple(
             Message("assistant" if at % 2 else "user", turn) for at, turn in enumerate(turns)
         )
-        ctx = context()
+        ctx = context(timeout_s=seconds)
         text, end = "", None
         async with aclosing(self.life.answer(ctx, AnswerRequest("k", messages, **more))) as events:
             async for event in events:
@@ -222,9 +252,30 @@ async def test_each_side_has_a_place_even_where_the_whole_knows_one_side_only() 
 async def test_a_part_that_fails_is_left_out() -> None:
     life = Life(compound("A or B?", "A", "B"), {"A or B?": (1, 2), "B": (3,)})
     life.searching.failing["A"] = Overloaded("Too many searches.")
-    await life.ask("A or B?")
+    life.searching.evidence = EVIDENCE
+    _, end, _ = await life.ask("A or B?")
     (prompt,) = life.generator.requests
     assert [hit.chunk.chunk_id for hit in prompt.passages] == [1, 3, 2]
+    assert end.understood is not None and end.understood.missing == ("A",)
+    assert end.degradations == (Degradation("retrieval", "bm25", "parts_missing"),)
+    assert end.rests is not None and end.rests.found.evidence is None
+
+
+async def test_a_part_that_hangs_does_not_hold_up_the_answer() -> None:
+    life = Life(compound("A or B?", "A", "B"), {"A or B?": (1, 2), "B": (3,)})
+    life.searching.hanging.add("A")
+    began = asyncio.get_running_loop().time()
+    _, end, _ = await life.ask("A or B?", seconds=3.0)
+    assert asyncio.get_running_loop().time() - began < 3.0
+    assert end.understood is not None and end.understood.missing == ("A",)
+    assert life.held() == NOTHING
+
+
+async def test_what_a_part_steps_down_by_is_told_once() -> None:
+    life = Life(compound("A or B?", "A", "B"), {"A or B?": (1,), "A": (2,), "B": (3,)})
+    life.searching.degraded |= {"A", "B"}
+    _, end, _ = await life.ask("A or B?")
+    assert end.degradations == (Degradation("retrieval", "bm25", "vector_timeout"),)
 
 
 async def test_the_failure_of_the_whole_is_everybodys() -> None:
@@ -304,7 +355,27 @@ async def test_each_sense_is_answered_by_its_own_hits() -> None:
     assert end.usage.completion_tokens == 4 and not end.refused and end.rests is None
 
 
-async def test_a_sense_that_cannot_be_answered_fails_the_answer() -> None:
+@pytest.mark.parametrize(
+    ("language", "sentence"),
+    [
+        ("en", "(Could not be answered just now: the second.)"),
+        ("zh", "（暂时无法回答：the second。）"),
+    ],
+)
+@pytest.mark.parametrize("how", ["fails", "hangs"])
+async def test_a_sense_that_cannot_be_answered_is_named_beside_the_others(
+    language: QueryLanguage, sentence: str, how: str
+) -> None:
+    unclear = Understood("apple", language, "fact", unclear=True)
+    life = Life(ScriptedReader({"apple": unclear}, each=True), {"apple": (1, 2, 3)})
+    getattr(life.generator, how).add(3)
+    text, end, _ = await life.ask("apple", seconds=0.5 if how == "hangs" else 20.0)
+    assert text == f"**the first**\n\nSaid [1].\n\n{sentence}"
+    assert end.degradations == (Degradation("generation", "senses", "senses_missing"),)
+    assert [one.index for one in end.citations] == [1] and life.held() == NOTHING
+
+
+async def test_senses_that_cannot_be_answered_fail_the_answer() -> None:
     unclear = Understood("apple", "en", "fact", unclear=True)
     life = Life(ScriptedReader({"apple": unclear}, each=True), {"apple": (1, 2, 3)})
     life.generator.failure = EngineError("broken")

@@ -15,7 +15,14 @@ from forebay.context import ContextSettings, PromptBuilder
 from forebay.ingest import EstimatedTokenCounter, TextSplitter
 from forebay.kernel.clock import Clock, SystemClock, WallClock
 from forebay.kernel.context import RequestContext
-from forebay.kernel.errors import ContextTooLong, EngineError, InvalidRequest, RateLimited
+from forebay.kernel.errors import (
+    ContextTooLong,
+    EngineError,
+    InvalidRequest,
+    RateLimited,
+    StoreError,
+    Unavailable,
+)
 from forebay.kernel.stages import (
     Finished,
     FinishReason,
@@ -62,9 +69,12 @@ class Searching:
 
     def __init__(self) -> None:
         self.queries: list[str] = []
+        self.failure: Exception | None = None
 
     async def retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
         self.queries.append(request.query)
+        if self.failure is not None:
+            raise self.failure
         return SearchResult((passage("All gates were made in Linz.", number=7),), "bm25", 3)
 
 
@@ -77,6 +87,8 @@ class Reading:
         self.gate.set()
         self.active = self.most = 0
         self.fails_at: int | None = None
+        self.fails: set[str] = set()
+        self.hangs: set[str] = set()
         self.cut = False
 
     async def generate(
@@ -88,6 +100,11 @@ class Reading:
         try:
             if self.fails_at == len(self.requests):
                 raise EngineError("broken")
+            asked = request.messages[-1].content
+            if any(sign in asked for sign in self.fails):
+                raise EngineError("broken")
+            if any(sign in asked for sign in self.hangs):
+                await asyncio.sleep(60)
             await asyncio.sleep(0)
             await self.gate.wait()
             said = []
@@ -324,15 +341,68 @@ async def test_a_quota_that_cannot_pay_for_all_parts_refuses_before_the_first() 
     assert poor.held() == used_up.held() == NOTHING
 
 
-async def test_one_failure_ends_all_parts_and_is_told_as_it_is() -> None:
+ASKED = [
+    (f"{english(9)}\n\nHow much does each gate weigh?", "is part", "are notes on", "part 2 of"),
+    (f"{chinese(9)}\n\n每个闸门有多重？", "是一篇长文的", "部分的笔记", "第 2 部分"),
+]
+
+
+def reasons(end: AnswerEnd) -> dict[tuple[str, str], str]:
+    return {(one.stage, one.rung): one.reason for one in end.degradations}
+
+
+@pytest.mark.parametrize(("message", "part", "merge", "second"), ASKED)
+@pytest.mark.parametrize("how", ["fails", "hangs"])
+async def test_a_part_that_fails_or_hangs_is_missing_and_the_answer_says_which(
+    message: str, part: str, merge: str, second: str, how: str
+) -> None:
     service = Service(at_once=3)
-    service.generator.fails_at = 2
+    getattr(service.generator, how).add(second)
+    began = asyncio.get_running_loop().time()
+    said, end = await service.ask(message, context(timeout_s=2.0 if how == "hangs" else 20.0))
+    assert asyncio.get_running_loop().time() - began < 2.0
+    count = len([one for one in service.generator.requests if part in one.messages[-1].content])
+    assert f"answered in {count} parts, without part 2" in reasons(end)["generation", "split"]
+    assert f"part 2 of {count}" in said or f"第 2 部分（共 {count} 部分）" in said
+    assert len([one for one in end.citations if one.source == "request"]) == count - 1
+    assert end.rests is None and service.held() == NOTHING
+
+
+async def test_the_failure_of_all_parts_is_told_as_it_is() -> None:
+    service = Service(at_once=3)
+    service.generator.fails.add("")
     ctx = context()
     with pytest.raises(EngineError, match="broken"):
-        await service.ask(f"{english(9)}\n\nHow much does each gate weigh?", ctx)
+        await service.ask(ASKED[0][0], ctx)
     assert service.generator.active == 0
     assert service.held() == NOTHING
     assert ctx.degradations == []
+
+
+@pytest.mark.parametrize(("message", "part", "merge", "second"), ASKED)
+@pytest.mark.parametrize("how", ["fails", "hangs"])
+async def test_notes_that_nobody_merges_are_the_answer(
+    message: str, part: str, merge: str, second: str, how: str
+) -> None:
+    service = Service(at_once=3)
+    getattr(service.generator, how).add(merge)
+    said, end = await service.ask(message, context(timeout_s=2.0 if how == "hangs" else 20.0))
+    assert len(FACTS.findall(said)) == 9
+    assert "not merged" in reasons(end)["generation", "notes"]
+    assert end.citations and end.invalid_citations == 0 and end.model == "reader"
+    assert service.held() == NOTHING
+
+
+@pytest.mark.parametrize("failure", [Unavailable("Nothing."), StoreError("damaged")])
+async def test_a_text_is_answered_without_the_knowledge_base_where_that_fails(
+    failure: Exception,
+) -> None:
+    service = Service()
+    service.retriever.failure = failure
+    said, end = await service.ask(ASKED[0][0])
+    assert len(FACTS.findall(said)) == 9 and end.rung == "none"
+    assert ("retrieval", "none") in reasons(end)
+    assert {one.source for one in end.citations} == {"request"}
 
 
 async def test_leaving_at_any_point_frees_everything() -> None:
