@@ -11,25 +11,13 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata, util
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
 import psutil
 
+from forebay.app.doctor_ranking import PROBE_S, Finding, examine_ranking
 from forebay.app.output import Output
-from forebay.app.settings import Settings, load_settings
-
-PROBE_S = 1.0
-Status = Literal["ok", "note", "missing"]
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One thing looked at; ``remedy`` says how to get what is missing."""
-
-    name: str
-    status: Status
-    detail: str
-    remedy: str = ""
+from forebay.app.settings import Settings, environment, load_settings
 
 
 def doctor(config: Path | None, flags: dict[str, Any], output: Output) -> int:
@@ -48,9 +36,10 @@ def doctor(config: Path | None, flags: dict[str, Any], output: Output) -> int:
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """Look at machine, libraries, model, store and port."""
+    """Look at machine, libraries, models, store and port."""
     yield from _machine()
     yield from _libraries(settings)
+    yield from examine_ranking(settings, environment())
     yield from _store(Path(settings.store.path))
     yield _port(settings.server.host, settings.server.port)
 

@@ -39,6 +39,11 @@ class KindClassifier:
         self._weights = weights[:-1]
         self._bias = weights[-1]
 
+    @property
+    def dimensions(self) -> int:
+        """Numbers of a vector that it reads."""
+        return len(self._weights)
+
     @classmethod
     def shipped(cls) -> KindClassifier:
         """The classifier for the built-in embedder."""
