@@ -7,7 +7,9 @@ Both legs are run once for every question of ``quality.py``'s thirteen pairs. Th
 fitted on the tuning halves (even CRC-32 of the question, as in ``tune.py``), each pair with equal
 weight; calibration, the share of early exits and nDCG@10 / recall@5 with and without them are those
 of the settings that are shipped, on the other halves. ``without_answer``: the right documents are
-taken away, so that nothing is right.
+taken away, so that nothing is right. ``by_kind``: what leaving early costs questions of each kind
+of their own set, and those whose words want more than one document (``several.py``), which the
+product holds back; ``paired``: a permutation test of the nDCG@10 lost, by changing signs.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from quality import PAIRS, SPEC, embed_sets, fill, lines, load_vectors, read
 
+from forebay.kernel.stages import QueryKind
+from forebay.query.understanding import kind_by_words
 from forebay.retrieval import KbIndex, RetrievalSettings
 from forebay.retrieval.fusion import (
     QueryFeatures,
@@ -45,6 +49,7 @@ from forebay.retrieval.fusion import (
 from forebay.retrieval.index import Snapshot
 from forebay.retrieval.languages import foreign_mask
 from forebay.retrieval.relevance import RelevanceSettings, probability
+from forebay.retrieval.several import wants_several
 from forebay.retrieval.terms import is_chinese
 from forebay.testing.index_feed import MemoryIndexFeed
 
@@ -53,6 +58,7 @@ RIDGE = 1.0
 PER_PAIR = 300.0
 """What the questions of a pair weigh together, so that no set decides by its size."""
 BINS = 10
+SEED, ROUNDS = 5, 20_000
 NAMES = ("share", "margin", "coverage", "known")
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -68,6 +74,8 @@ class Asked(msgspec.Struct, frozen=True):
     words: Mask
     both: Mask
     relevant: int
+    kind: QueryKind
+    several: bool
 
 
 def ask(data: Path, cache: Path, corpora: Sequence[str], questions: str) -> list[Asked]:
@@ -126,6 +134,8 @@ def one(snapshot: Snapshot, text: str, vector: npt.NDArray[np.float32], right: s
         ~wrong,
         np.isin(ranked, list(right)),
         len(right),
+        kind_by_words(text),
+        wants_several(text, kind_by_words(text)),
     )
 
 
@@ -196,12 +206,14 @@ def judge(asked: Sequence[Asked], model: RelevanceSettings, confidence: float) -
     """Calibration, and quality with and without early exits."""
     p = np.asarray([probability(each.features, model) for each in asked])
     right = np.asarray([bool(len(each.words) and each.words[0]) for each in asked], np.float64)
-    exits = p >= confidence
+    one = np.asarray([not each.several for each in asked])
+    exits = (p >= confidence) & one
     bare = np.asarray([probability(each.bare, model) for each in asked])
     result: dict[str, Any] = calibration(p, right)
     result["exits"] = round(float(exits.mean()), 4)
     result["right_of_exits"] = round(float(right[exits].mean()), 4) if exits.any() else None
-    result["exits_without_answer"] = round(float((bare >= confidence).mean()), 4)
+    result["exits_without_answer"] = round(float(((bare >= confidence) & one).mean()), 4)
+    result["exits_if_none_were_held_back"] = round(float((p >= confidence).mean()), 4)
     for name, measure in (("ndcg@10", ndcg), ("recall@5", recall)):
         both = np.asarray([measure(each.both, each.relevant) for each in asked])
         words = np.asarray([measure(each.words, each.relevant) for each in asked])
@@ -209,10 +221,79 @@ def judge(asked: Sequence[Asked], model: RelevanceSettings, confidence: float) -
         result[name] = {
             "always_both": round(float(both.mean()), 4),
             "with_exits": round(float((both + lead).mean()), 4),
+            "if_none_were_held_back": round(
+                float((both + np.where(p >= confidence, words - both, 0.0)).mean()), 4
+            ),
             "better": int((lead > 0.0).sum()),
             "worse": int((lead < 0.0).sum()),
+            "paired_p": paired(lead),
         }
     return result
+
+
+def paired(lead: Floats) -> float:
+    """How often changing signs at random gives a mean as far from nothing (two-sided)."""
+    moved = lead[lead != 0.0]
+    if not len(moved):
+        return 1.0
+    chance = np.random.default_rng(SEED)
+    sums = (chance.choice([-1.0, 1.0], size=(ROUNDS, len(moved))) * moved).sum(axis=1)
+    return round(float((np.abs(sums) >= abs(moved.sum()) - 1e-12).mean()), 4)
+
+
+def by_kind(
+    asked: Sequence[Asked], model: RelevanceSettings, confidence: float
+) -> dict[str, dict[str, Any]]:
+    """What leaving early costs each kind, had none been held back."""
+    free = [msgspec.structs.replace(each, several=False) for each in asked]
+    groups: dict[str, list[Asked]] = {"wants several": []}
+    for each, plain in zip(asked, free, strict=True):
+        groups.setdefault(each.kind, []).append(plain)
+        if each.several and each.kind != "comparison":
+            groups["wants several"].append(plain)
+    found = {}
+    for name, group in groups.items():
+        if group:
+            judged = judge(group, model, confidence)
+            found[name] = {key: judged[key] for key in ("questions", "exits", "ndcg@10")}
+    return found
+
+
+def report(pairs: dict[str, list[Asked]]) -> dict[str, Any]:
+    """Everything that is printed."""
+    model, confidence = RetrievalSettings().relevance, RetrievalSettings().early_exit_confidence
+    held_out = {name: [each for each in asked if each.held_out] for name, asked in pairs.items()}
+    own = [
+        each
+        for (questions, corpora), asked in zip(PAIRS, held_out.values(), strict=True)
+        for each in asked
+        if corpora == (questions,)
+    ]
+    everything = [
+        each
+        for (questions, corpora), asked in zip(PAIRS, pairs.values(), strict=True)
+        for each in asked
+        if corpora == (questions,)
+    ]
+    return {
+        "machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
+        "confidence": confidence,
+        "fitted": fit(list(pairs.values())),
+        "shipped": msgspec.structs.asdict(model),
+        "held_out": {name: judge(asked, model, confidence) for name, asked in held_out.items()},
+        "held_out_own_sets": judge(own, model, confidence),
+        "held_out_own_sets_by_language": {
+            language: judge([e for e in own if e.chinese == chinese], model, confidence)
+            for language, chinese in (("en", False), ("zh", True))
+        },
+        "held_out_all": judge(
+            [each for asked in held_out.values() for each in asked], model, confidence
+        ),
+        "by_kind_own_sets_all_questions": by_kind(everything, model, confidence),
+        "all_questions": {
+            name: judge(asked, model, confidence)["ndcg@10"] for name, asked in pairs.items()
+        },
+    }
 
 
 def main() -> None:
@@ -228,30 +309,7 @@ def main() -> None:
         name = f"{questions} on {'+'.join(corpora)}"
         pairs[name] = ask(data, arguments.cache, corpora, questions)
         print(name, len(pairs[name]), file=sys.stderr, flush=True)
-    model, confidence = RetrievalSettings().relevance, RetrievalSettings().early_exit_confidence
-    held_out = {name: [each for each in asked if each.held_out] for name, asked in pairs.items()}
-    own = [
-        each
-        for (questions, corpora), asked in zip(PAIRS, held_out.values(), strict=True)
-        for each in asked
-        if corpora == (questions,)
-    ]
-    report = {
-        "machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
-        "confidence": confidence,
-        "fitted": fit(list(pairs.values())),
-        "shipped": msgspec.structs.asdict(model),
-        "held_out": {name: judge(asked, model, confidence) for name, asked in held_out.items()},
-        "held_out_own_sets": judge(own, model, confidence),
-        "held_out_own_sets_by_language": {
-            language: judge([e for e in own if e.chinese == chinese], model, confidence)
-            for language, chinese in (("en", False), ("zh", True))
-        },
-        "held_out_all": judge(
-            [each for asked in held_out.values() for each in asked], model, confidence
-        ),
-    }
-    json.dump(report, sys.stdout, indent=1)
+    json.dump(report(pairs), sys.stdout, indent=1)
 
 
 if __name__ == "__main__":

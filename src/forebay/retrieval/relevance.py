@@ -20,12 +20,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from forebay.kernel.stages import QueryKind
 from forebay.retrieval.fusion import QueryFeatures
-
-_SEVERAL: frozenset[QueryKind] = frozenset({"comparison"})
-"""Kinds that want more than one document: a sure first hit says nothing of the second. Relations
-lost nothing by leaving early on any set (benchmarks/retrieval)."""
 
 
 class RelevanceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,12 +64,15 @@ class Exit(msgspec.Struct, frozen=True):
 
 def decide(
     features: QueryFeatures,
-    kind: QueryKind | None,
     settings: RelevanceSettings,
     confidence: float,
+    *,
+    several: bool,
 ) -> Exit:
-    """Leave early where words are sure of ``confidence``, and one document is enough."""
-    if kind in _SEVERAL or features.share <= 0.0 or confidence >= 1.0:
+    """Leave early where words are sure of ``confidence``; never where ``several`` documents are
+    wanted: a sure first hit says nothing of the second.
+    """
+    if several or features.share <= 0.0 or confidence >= 1.0:
         return Exit(taken=False, leeway=math.inf)
     away = _log_odds(features, settings) - math.log(confidence / (1.0 - confidence))
     per_unit = settings.share + settings.margin + settings.coverage + settings.known

@@ -30,6 +30,7 @@ from forebay.retrieval.searching import (
     fetch,
 )
 from forebay.retrieval.settings import RetrievalSettings
+from forebay.retrieval.several import wants_several
 
 T = TypeVar("T")
 WORDS = "bm25"
@@ -91,7 +92,10 @@ async def find_words(searching: Searching, search: Search) -> Words:
     query, hits = await _in_time(searching, search, trial, work)
     features, settings = word_features(query, hits.scores, hits.coverage), searching.settings
     early = decide(
-        features, search.request.kind, settings.relevance, settings.early_exit_confidence
+        features,
+        settings.relevance,
+        settings.early_exit_confidence,
+        several=wants_several(search.request.query, search.request.kind),
     )
     return Words(query, hits, features, early, PartUse(WORDS_PART, trial.took_s))
 

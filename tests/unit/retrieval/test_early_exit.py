@@ -128,6 +128,8 @@ def test_doubtful_words_ask_for_vectors(library: Library) -> None:
 def test_who_compares_gets_both_legs(library: Library) -> None:
     assert library.ask(SURE, kind="comparison").rung == "vector+bm25"
     assert library.ask(SURE, kind="fact").rung == "bm25"
+    bridging = SURE.replace("parcels", "the parcels that were delivered")
+    assert library.ask(bridging, kind="fact").rung == "vector+bm25"
 
 
 def test_a_question_in_another_language_is_not_sure_of_its_words(library: Library) -> None:

@@ -37,25 +37,24 @@ def test_nothing_that_speaks_for_a_hit_makes_it_less_likely(
 
 def test_a_query_that_found_nothing_is_not_sure() -> None:
     assert probability(QueryFeatures(1.0, terms=5), MODEL) == 0.0
-    assert not decide(QueryFeatures(1.0, terms=5), None, MODEL, 1e-9).taken
+    assert not decide(QueryFeatures(1.0, terms=5), MODEL, 1e-9, several=False).taken
 
 
 def test_words_answer_alone_when_they_are_sure() -> None:
     assert probability(SURE, MODEL) > 0.92 > probability(DOUBTFUL, MODEL)
-    assert decide(SURE, None, MODEL, 0.92).taken
-    assert not decide(DOUBTFUL, None, MODEL, 0.92).taken
+    assert decide(SURE, MODEL, 0.92, several=False).taken
+    assert not decide(DOUBTFUL, MODEL, 0.92, several=False).taken
 
 
 def test_a_question_that_wants_several_documents_is_never_sure_of_one() -> None:
-    found = decide(SURE, "comparison", MODEL, 0.92)
+    found = decide(SURE, MODEL, 0.92, several=True)
     assert not found.taken and found.leeway == math.inf
-    for kind in ("fact", "relation", "faq"):
-        assert decide(SURE, kind, MODEL, 0.92).taken
+    assert decide(SURE, MODEL, 0.92, several=False).taken
 
 
 def test_a_confidence_of_one_or_more_always_asks_for_vectors() -> None:
     for confidence in (1.0, 2.0):
-        found = decide(SURE, None, MODEL, confidence)
+        found = decide(SURE, MODEL, confidence, several=False)
         assert not found.taken and found.leeway == math.inf
 
 
@@ -63,7 +62,7 @@ def test_a_confidence_of_one_or_more_always_asks_for_vectors() -> None:
 def test_within_its_leeway_no_decision_turns(
     features: QueryFeatures, confidence: float, way: float
 ) -> None:
-    found = decide(features, None, MODEL, confidence)
+    found = decide(features, MODEL, confidence, several=False)
     moved = QueryFeatures(
         **{
             name: getattr(features, name) + way * found.leeway * 0.999
@@ -72,4 +71,4 @@ def test_within_its_leeway_no_decision_turns(
         terms=features.terms,
     )
     if moved.share > 0.0:
-        assert decide(moved, None, MODEL, confidence).taken == found.taken
+        assert decide(moved, MODEL, confidence, several=False).taken == found.taken
