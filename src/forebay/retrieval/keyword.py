@@ -2,7 +2,8 @@
 
 Nothing of the word index is used, so that this works while that is damaged. Postings are made of
 the record when the rung is first needed, newest chunks first, and forgotten when it has not been
-for a while: what has been read so far is searched, and the coverage says how much that is.
+for a while: what has been read so far is searched, and the coverage says how much that is. Reading
+takes a share of a core, and has an end: of a large knowledge base the oldest chunks are left.
 
 score(q, d) = share of the query's worth that d holds; a term is worth ln(1 + N / df).
 """
@@ -70,18 +71,19 @@ class KeywordIndex:
         self._blocks: list[_Block] = []
         self._dead: set[int] = set()
         self._unread: list[int] = []
+        self._left: set[int] = set()
         self._version = 0
         self._chunks = 0
 
     @property
     def whole(self) -> bool:
-        """Whether every chunk has been read."""
+        """Whether every chunk has been read that will be."""
         return not self._unread
 
     @property
     def coverage(self) -> float:
         """The share of the living chunks that has been read."""
-        read = self._chunks - len(self._unread)
+        read = self._chunks - len(self._unread) - len(self._left)
         return max(0.0, read / self._chunks) if self._chunks else 1.0
 
     def refresh(self) -> None:
@@ -93,9 +95,11 @@ class KeywordIndex:
             since, changes = 0, self._feed.changes(self._kb, 0)
         if not since:
             self._blocks, self._dead, self._unread, self._chunks = [], set(), [], 0
+            self._left = set()
         gone = set(changes.removed)
         if gone:
             self._dead |= gone
+            self._left -= gone
             self._unread = [one for one in self._unread if one not in gone]
         self._chunks += len(changes.added) - len(gone)
         # The newest are read first: from the end.
@@ -111,6 +115,11 @@ class KeywordIndex:
         while self._blocks and len(self._blocks[-1].ids) <= len(block.ids) < _BLOCK_CHUNKS:
             block = self._blocks.pop().joined(block)
         self._blocks.append(block)
+
+    def leave_rest(self) -> None:
+        """Read no more of what is there now, which is the oldest; what comes is read."""
+        self._left.update(self._unread)
+        self._unread = []
 
     def search(self, text: str, limit: int) -> tuple[Ids, npt.NDArray[np.float64]]:
         """Return at most ``limit`` chunks that hold a term, best first, and their scores."""
@@ -163,6 +172,7 @@ class _Kept(msgspec.Struct):
     index: KeywordIndex
     used_at: float
     reading: bool = False
+    spent_s: float = 0.0
 
 
 class KeywordRetriever:
@@ -177,10 +187,12 @@ class KeywordRetriever:
         self._lock = Lock()
         self._closed = False
         self._forgetting: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
         """See ``Retriever``; raises what the record raises."""
         settings = self._searching.settings
+        self._loop = asyncio.get_running_loop()
         with self._searching.entered(ctx, request) as search:
             budget_s = min(settings.keyword_read_ms / 1000.0, ctx.deadline.remaining() / 4)
 
@@ -213,13 +225,15 @@ class KeywordRetriever:
     def _found(self, search: Search, budget_s: float) -> tuple[Answer, float]:
         kept = self._keep(search)
         index = kept.index
-        until = self._clock.now() + budget_s
+        began_at = self._clock.now()
         index.refresh()
         # One reads; who waits behind looks at what there is, or a line of them lasts for minutes.
         while not index.whole and (
-            not index.coverage or (self._searching.in_flight < 2 and self._clock.now() < until)
+            not index.coverage
+            or (self._searching.in_flight < 2 and self._clock.now() < began_at + budget_s)
         ):
             index.advance()
+        self._spend(kept, self._clock.now() - began_at)
         limit = _CANDIDATES_MAX if search.demands else search.limit
         text = search.request.query[: self._searching.settings.lexical.query_max_characters]
         ids, scores = index.search(text, limit)
@@ -228,7 +242,7 @@ class KeywordRetriever:
         answer = Answer(fetch(search, ranked, distinct=self._searching.settings.distinct)[0], None)
         if not index.whole and not kept.reading:
             kept.reading = True
-            self._go_on(kept)
+            self._go_on(kept, 0.0)
         return answer, index.coverage
 
     def _keep(self, search: Search) -> _Kept:
@@ -241,23 +255,44 @@ class KeywordRetriever:
             kept.used_at = self._clock.now()
             return kept
 
-    def _go_on(self, kept: _Kept) -> None:
-        """Read on when nobody waits; each piece is short, so that searches come between."""
-        # Whoever closes does not wait for this.
+    def _spend(self, kept: _Kept, seconds: float) -> None:
+        """Note reading; when that was enough for one knowledge base, its oldest chunks are left."""
+        kept.spent_s += seconds
+        if kept.spent_s >= self._searching.settings.keyword_total_s:
+            kept.index.leave_rest()
+
+    def _go_on(self, kept: _Kept, took_s: float) -> None:
+        """Read on when nobody waits; each piece is short, so that searches come between.
+
+        It rests for its share of a core's sake, in proportion to what the last piece took.
+        """
+        share, loop = self._searching.settings.keyword_busy_share, self._loop
+        # Whoever closes does not wait for this, and a loop that has ended reads nothing more.
+        with suppress(RuntimeError):
+            if loop is None or share >= 1.0:
+                self._executor.submit(self._read_on, kept)
+            else:
+                rest_s = took_s * (1.0 - share) / share
+                loop.call_soon_threadsafe(loop.call_later, rest_s, self._submit, kept)
+
+    def _submit(self, kept: _Kept) -> None:
         with suppress(RuntimeError):
             self._executor.submit(self._read_on, kept)
 
     def _read_on(self, kept: _Kept) -> None:
+        began_at = self._clock.now()
         try:
             kept.index.advance()
         except ForebayError:
             # The next search meets the same, and says it.
             kept.reading = False
             return
+        took_s = self._clock.now() - began_at
+        self._spend(kept, took_s)
         wanted = self._clock.now() - kept.used_at < _WANTED_S
         kept.reading = wanted and not kept.index.whole and not self._closed
         if kept.reading:
-            self._go_on(kept)
+            self._go_on(kept, took_s)
 
     def _forget_later(self) -> None:
         if self._forgetting is None and not self._closed:

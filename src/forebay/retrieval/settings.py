@@ -150,6 +150,22 @@ class RetrievalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             ge=1,
         ),
     ] = 100
+    keyword_busy_share: Annotated[
+        float,
+        Meta(
+            description="Share of a core that reading on for keywords may take, beside searches.",
+            gt=0.0,
+            le=1.0,
+        ),
+    ] = 0.25
+    keyword_total_s: Annotated[
+        float,
+        Meta(
+            description="Reading of one knowledge base for keywords until the rest, its oldest "
+            "chunks, is left unread; coverage says so.",
+            gt=0.0,
+        ),
+    ] = 20.0
     keyword_idle_s: Annotated[
         float,
         Meta(description="Keywords that nobody needed for so long are forgotten.", gt=0.0),

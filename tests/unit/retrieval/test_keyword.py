@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -223,3 +224,55 @@ async def test_who_is_needed_no_longer_reads_no_further(
     assert 0.0 < reached[0] < reached[1] < 1.0
     shelf.rung.close()
     shelf.index.close()
+
+
+async def test_reading_takes_its_share_of_a_core_and_has_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.retrieval.keyword._ROWS_AT_ONCE", 2)
+    shelf = Shelf(tmp_path)
+    shelf.add(*[f"alpha number {n}" for n in range(400)], "闸门 甲")
+    shelf.rung.close()
+    settings = RetrievalSettings(keyword_total_s=0.5, keyword_busy_share=0.9)
+    shelf.rung = KeywordRetriever(lambda kb: shelf.index, settings, Ticking())
+    rests: list[float] = []
+    loop = asyncio.get_running_loop()
+    later = loop.call_later
+
+    def at_once(delay: float, *work: Any, **more: Any) -> asyncio.TimerHandle:
+        if work[0] == shelf.rung._submit:
+            rests.append(delay)
+            delay = 0.0
+        return later(delay, *work, **more)
+
+    monkeypatch.setattr(loop, "call_later", at_once)
+    result = await shelf.ask("alpha")
+    kept = shelf.rung._kept["kb"]
+    async with asyncio.timeout(20):
+        while kept.reading:
+            await asyncio.sleep(0.005)
+    # Each look at this clock takes .05 s, so that a piece took that, and rests a ninth of it.
+    assert rests == pytest.approx([0.0, *[0.05 / 9] * (len(rests) - 1)])
+    assert kept.index.whole and 0.0 < kept.index.coverage < 0.5
+    # What is left is the oldest; what comes afterwards is read.
+    assert (await shelf.ask("闸门")).hits and not (await shelf.ask("3")).hits
+    before = kept.index.coverage
+    shelf.add("omega is new")
+    assert (await shelf.ask("omega")).hits
+    assert result.coverage is not None and 1.0 > kept.index.coverage > before
+    shelf.rung.close()
+    shelf.index.close()
+
+
+def test_chunks_that_were_left_and_are_removed_count_no_more() -> None:
+    record = MemoryIndexFeed(8)
+    record.add(*[f"word{n}" for n in range(600)])
+    index = KeywordIndex(record, "kb", Analyzer(stemming=True))
+    index.refresh()
+    index.advance()
+    index.leave_rest()
+    assert index.whole and index.coverage == pytest.approx(256 / 600)
+    for chunk in range(1, 345):
+        record.remove(chunk)
+    index.refresh()
+    assert index.coverage == 1.0
