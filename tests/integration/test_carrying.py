@@ -117,6 +117,7 @@ class World:
         self.wanted = chance.randint(1, 6)
         self.settings = RetrievalSettings(
             candidates=10,
+            whole_share=0.0,
             vector_timeout_ms=60_000,
             words_timeout_ms=60_000,
             early_exit_confidence=chance.choice([0.92, 0.5, 0.02]),

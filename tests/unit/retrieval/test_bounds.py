@@ -98,7 +98,8 @@ class Library:
         retriever = HybridRetriever(
             lambda _: index or self.index,
             self.embedder if isinstance(embedder, str) else embedder,
-            settings or RetrievalSettings(early_exit_confidence=2.0),
+            # Judging changes is the matter here, also of what was found with few vectors.
+            settings or RetrievalSettings(early_exit_confidence=2.0, whole_share=0.0),
             self.pool,
         )
         return asyncio.run(retriever.retrieve(ctx, SearchRequest("kb", query, 3)))
