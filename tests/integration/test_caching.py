@@ -456,3 +456,27 @@ def test_a_group_of_processes_makes_an_answer_once(tmp_path: Path) -> None:
                 answers = list(pool.map(lambda _: whole_answer(server.port), range(80)))
             assert len(set(answers)) == 1
             assert asked_of(url) - warmed == 1
+
+
+@pytest.mark.slow
+def test_that_a_vector_was_there_is_told_to_those_alone_who_had_it_made(tmp_path: Path) -> None:
+    tenants = "".join(
+        f'[[tenants]]\nname = "{name}"\nknowledge = "*"\n'
+        f'[[tenants.keys]]\nhash = "{hash_key(name)}"\nadmin = true\n'
+        for name in ("a", "b")
+    )
+    with served(tmp_path, f"{tenants}[retrieval]\nvector_timeout_ms = 5000\n") as server:
+        keys = {name: {"authorization": f"Bearer {name}"} for name in ("a", "b")}
+        path = "/v1/kb/kb/documents/dam.md?wait=embedded"
+        assert server.ask("PUT", path, "# Dam\n\nIt is of stone.\n", keys["a"]).status == 200
+
+        def embedding(name: str) -> str:
+            asked = {"kb": "kb", "query": QUESTION}
+            headers = {**keys[name], "x-forebay-no-cache": "1"}
+            reply = server.ask("POST", "/v1/search", asked, headers)
+            return reply.headers["x-forebay-cache"].partition(",")[0]
+
+        told_ = [embedding(name) for name in "abba"]
+        assert told_ == [f"embedding={result}" for result in ("miss", "miss", "hit", "hit")]
+        figures = server.ask("GET", "/metrics", None, keys["a"]).body.decode()
+        assert 'forebay_cache_total{result="hit",tier="embedding"} 3.0' in figures
