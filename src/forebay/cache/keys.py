@@ -20,6 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.cache.canonical import canonical
+from forebay.cache.hashing import sum_of
 from forebay.kernel.context import Principal
 from forebay.kernel.stages import EmbedderSpec, Message, Sampling, SearchRequest
 
@@ -134,7 +135,7 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 def digest(key: Key) -> bytes:
     """The 16 bytes that stand for a key in every tier."""
     parts = _encode((type(key).__name__, KEY_VERSION, key))
-    return blake2b(parts, digest_size=16).digest()
+    return sum_of(parts, 16)
 
 
 def embedding_key(

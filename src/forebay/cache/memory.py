@@ -49,20 +49,29 @@ def deep_bytes(value: object) -> int:
     """Memory of a value made of structs, tuples, mappings and plain values that it shares with none
     but what the interpreter itself shares.
     """
-    if value is None or isinstance(value, bool):
-        return 0
-    if isinstance(value, str | bytes | tuple) and not value:
-        return 0
-    if isinstance(value, int) and -5 <= value <= 256:
-        return 0
-    size = sys.getsizeof(value)
-    if isinstance(value, msgspec.Struct):
-        return size + sum(deep_bytes(getattr(value, name)) for name in value.__struct_fields__)
-    if isinstance(value, tuple | list | frozenset | set):
-        return size + sum(map(deep_bytes, value))
-    if isinstance(value, dict):
-        return size + sum(deep_bytes(key) + deep_bytes(part) for key, part in value.items())
-    return size
+    total, left = 0, [value]
+    while left:
+        value = left.pop()
+        kind = type(value)
+        if kind is str or kind is bytes or kind is float:
+            if value or kind is float:
+                total += sys.getsizeof(value)
+        elif value is None or kind is bool or (isinstance(value, int) and -5 <= value <= 256):
+            continue
+        elif isinstance(value, msgspec.Struct):
+            total += sys.getsizeof(value)
+            left += [getattr(value, name) for name in value.__struct_fields__]
+        elif isinstance(value, tuple | list | frozenset | set):
+            # The interpreter has one empty tuple.
+            total += sys.getsizeof(value) if value or kind is not tuple else 0
+            left += value
+        elif isinstance(value, dict):
+            total += sys.getsizeof(value)
+            left += value.keys()
+            left += value.values()
+        else:
+            total += sys.getsizeof(value)
+    return total
 
 
 class MemoryTier(Generic[V]):

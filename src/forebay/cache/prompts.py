@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Annotated, Protocol
 
 import msgspec
 from msgspec import Meta
 
+from forebay.cache.hashing import sum_of
 from forebay.cache.memory import MemorySettings, MemoryTier
 from forebay.kernel.clock import Clock
 from forebay.kernel.context import RequestContext
@@ -189,4 +189,4 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def _digest(parts: object) -> bytes:
-    return blake2b(_encode(parts), digest_size=16).digest()
+    return sum_of(_encode(parts), 16)

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from forebay.cache.hashing import add_to
 from forebay.cache.memory import MemorySettings, MemoryTier, deep_bytes
 from forebay.kernel.clock import Clock
 from forebay.kernel.stages import Message
@@ -217,4 +218,4 @@ def _add(said: blake2b, messages: Sequence[Message]) -> None:
     for message in messages:
         content = message.content.encode("utf-8", "surrogatepass")
         said.update(f"{message.role}{len(content)}:".encode())
-        said.update(content)
+        add_to(said, content)

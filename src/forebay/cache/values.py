@@ -15,6 +15,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from forebay.cache.hashing import add_to
 from forebay.kernel.documents import Vectors
 from forebay.kernel.stages import SearchResult
 
@@ -75,7 +76,7 @@ class Envelope:
         total.update(_SHAPE.pack(len(self._shape), len(key)))
         total.update(self._shape)
         total.update(key)
-        total.update(body)
+        add_to(total, body)
         return total.digest()
 
 

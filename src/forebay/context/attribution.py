@@ -10,6 +10,7 @@ from typing import NamedTuple
 from forebay.kernel.documents import Hit
 
 _HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_HAN_FIRST = re.compile(f"[{_HAN}]")
 _TOKEN = re.compile(rf"[{_HAN}]+|[^\W_{_HAN}]+")
 _SENTENCE = re.compile(r"[^。！？!?\n]+?(?:[。！？!?]+|\.(?=\s|$)|\n|$)")
 _MARKER = re.compile(r"\[\d{1,3}\]")
@@ -31,7 +32,7 @@ def pieces(text: str) -> frozenset[str]:
     """Distinct words (crudely stemmed) and Han pairs of ``text``, without glue words."""
     found: set[str] = set()
     for token in _TOKEN.findall(unicodedata.normalize("NFKC", text).lower()):
-        if re.match(f"[{_HAN}]", token):
+        if _HAN_FIRST.match(token):
             found.update(token[at : at + 2] for at in range(len(token) - 1))
         elif token not in _STOP:
             found.add(token[:6] if token.isalpha() and len(token) > 6 else token.removesuffix("s"))

@@ -121,7 +121,8 @@ class LocalEmbedder:
 
         def put(batch: _Batch, made: _Made) -> None:
             nonlocal worked_s
-            rows[list(batch.positions)] = made.rows
+            for position, row in zip(batch.positions, made.rows, strict=True):
+                rows[position] = row
             worked_s += made.took_s
 
         await self._each(self._batches(texts, kind), put)
