@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from forebay.embedding.centering import CenteredEmbedder, LanguageMeans
 from forebay.embedding.local import LocalEmbedder, LocalSettings
 from forebay.embedding.prefixes import E5
 from forebay.embedding.workers import WorkerSettings
 from forebay.kernel.clock import SystemClock
 from forebay.kernel.errors import DeadlineExceeded, EngineError, Overloaded
-from forebay.kernel.stages import EmbedderSpec
+from forebay.kernel.stages import EmbedderSpec, at_work_s
 
 _WAIT_S = 5
 
@@ -164,3 +165,26 @@ async def test_a_stuck_model_is_a_deadline() -> None:
         recorder.open.clear()
         with pytest.raises(DeadlineExceeded):
             await embedder.embed(["x"], kind="query")
+
+
+async def test_it_tells_working_from_waiting() -> None:
+    async with local() as (embedder, recorder):
+        assert embedder.at_work_s() == 0.0
+        recorder.open.clear()
+        first = asyncio.get_running_loop().create_task(embedder.embed(["a"], kind="query"))
+        await begun(recorder)
+        second = asyncio.get_running_loop().create_task(embedder.embed(["b"], kind="query"))
+        await asyncio.sleep(0.1)
+        assert at_work_s(CenteredEmbedder(embedder, LanguageMeans.shipped())) >= 0.09
+        recorder.open.set()
+        slow, quick = await first, await second
+        assert slow.worked_s is not None and slow.worked_s >= 0.09
+        assert quick.worked_s is not None and quick.worked_s < slow.worked_s, "it only waited"
+        assert embedder.at_work_s() == 0.0
+        recorder.open.clear()
+        recorder.begun.clear()
+        passage = asyncio.get_running_loop().create_task(embedder.embed(["c"], kind="passage"))
+        await begun(recorder)
+        assert embedder.at_work_s() == 0.0, "no query is in work"
+        recorder.open.set()
+        await passage

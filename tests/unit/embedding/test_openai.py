@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -22,6 +23,7 @@ from forebay.kernel.errors import (
     Overloaded,
     Unavailable,
 )
+from forebay.kernel.stages import at_work_s
 from forebay.testing.embedding import HashEmbedder
 from forebay.testing.embedding_server import EmbeddingServer
 
@@ -212,3 +214,20 @@ async def test_fingerprint_depends_on_model_size_and_prefix(server: EmbeddingSer
         prints.add(embedder.spec.fingerprint)
         await embedder.close()
     assert len(prints) == len(changes)
+
+
+async def test_only_what_the_endpoint_has_counts_as_its_work(
+    server: EmbeddingServer, embedder: OpenAIEmbedder
+) -> None:
+    assert at_work_s(embedder) == 0.0
+    server.gate.clear()
+    tasks = [
+        asyncio.get_running_loop().create_task(embedder.embed([text], kind="query"))
+        for text in "abcd"
+    ]
+    await asyncio.sleep(0.1)
+    assert 0.0 < at_work_s(embedder) < 5.0
+    server.gate.set()
+    await asyncio.gather(*tasks)
+    assert at_work_s(embedder) == 0.0
+    assert at_work_s(HashEmbedder(8)) == math.inf, "it does not tell"
