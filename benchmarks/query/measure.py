@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
@@ -27,6 +28,7 @@ import msgspec
 import numpy as np
 
 from forebay.app.composition import open_answerer
+from forebay.app.questioning import beyond
 from forebay.app.runtime import open_process
 from forebay.app.settings import Settings, load_settings, model_cache
 from forebay.embedding.calibration import calibrate
@@ -260,30 +262,37 @@ def latency() -> dict[str, float]:
     }
 
 
-async def senses() -> dict[str, Any]:
+async def senses(name: str) -> dict[str, Any]:
     """How many terms of several senses are told so, and how many of one sense are, too.
 
-    All passages together say what is usual between unrelated ones, as a knowledge base's do.
+    All passages together say what is usual between unrelated ones, as a knowledge base's do. The
+    halves are even and odd CRC-32 of the term: thresholds were chosen on the even one.
     """
-    with (HERE / "senses.tsv").open(encoding="utf-8", newline="") as file:
+    with (HERE / name).open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
-    mark, vectors = await embedded_passages([row["text"] for row in rows])
-    stored = Vectors(tuple(range(len(rows))), vectors.shape[1], vectors.tobytes())
-    calibration = calibrate(stored, fingerprint=mark)
-    assert calibration is not None
+    terms = list(dict.fromkeys(row["term"] for row in rows))
+    vectors = await vectors_of([row["text"] for row in rows], "passage")
+    questions = dict(zip(terms, await vectors_of(terms, "query"), strict=True))
+    chosen = np.random.default_rng(SEED).permutation(len(rows))[:256]
     reader = RuleReader(QuerySettings())
     told: dict[str, list[bool]] = {}
-    for term in dict.fromkeys(row["term"] for row in rows):
+    for term in terms:
         places = [at for at, row in enumerate(rows) if row["term"] == term]
-        cosines = vectors[places] @ vectors[places].T
+        sample = np.ascontiguousarray(beyond(vectors[chosen], questions[term]))
+        stored = Vectors(tuple(range(len(sample))), sample.shape[1], sample.tobytes())
+        calibration = calibrate(stored)
+        assert calibration is not None
+        rest = beyond(vectors[places], questions[term])
+        cosines = rest @ rest.T
         likeness = Likeness(
             tuple(tuple(calibration.percentile_of(float(one)) for one in row) for row in cosines)
         )
         several = len({rows[at]["sense"] for at in places}) > 1
         hits = [titled(passage(rows[at]["text"], number=at), rows[at]["sense"]) for at in places]
         found = reader.senses(reader.read(said(term)), hits, likeness).senses
-        name = f"{'several senses' if several else 'one sense'}, {rows[places[0]]['language']}"
-        told.setdefault(name, []).append(bool(found))
+        half = "unseen" if zlib.crc32(term.encode()) % 2 else "tuning"
+        kind = f"{'several senses' if several else 'one sense'}, {rows[places[0]]['language']}"
+        told.setdefault(f"{kind}, {half}", []).append(bool(found))
     return {name: [sum(each), len(each)] for name, each in sorted(told.items())}
 
 
@@ -292,16 +301,15 @@ def titled(hit: Hit, title: str) -> Hit:
     return msgspec.structs.replace(hit, chunk=chunk)
 
 
-async def embedded_passages(texts: Sequence[str]) -> tuple[str, np.ndarray]:
+async def vectors_of(texts: Sequence[str], kind: Any) -> np.ndarray:
     settings, _ = load_settings(None, {}, {})
     embedder = await open_embedder(
         settings.embedding, cache=model_cache(settings), clock=SystemClock()
     )
     assert embedder is not None
-    found = await embedder.embed(texts, kind="passage")
+    found = await embedder.embed(texts, kind=kind)
     await embedder.close()
-    rows = np.frombuffer(found.data, np.float32).reshape(len(texts), -1)
-    return embedder.spec.fingerprint, rows
+    return np.frombuffer(found.data, np.float32).reshape(len(texts), -1)
 
 
 async def measure(data: Path, count: int) -> dict[str, Any]:
@@ -315,7 +323,7 @@ async def measure(data: Path, count: int) -> dict[str, Any]:
     result["microseconds"] = latency()
     result["rules"] = by_rules(data)
     result["follow_ups"] = follow_ups()
-    result["senses_told"] = await senses()
+    result["senses_told"] = {name: await senses(name) for name in ("senses.tsv", "ambiguous.tsv")}
     result["kinds"] = await kinds(data)
     print(json.dumps(result), file=sys.stderr, flush=True)
     result["double_questions"] = {}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from forebay.app.caching import Tiers
 from forebay.app.runtime import Reading
@@ -23,6 +24,7 @@ from forebay.pipeline.questions import QuestionParts, Questions
 from forebay.query import KindClassifier, QuerySettings, RuleReader
 from forebay.retrieval.index import Snapshot
 
+Floats32 = npt.NDArray[np.float32]
 GROWN = 1.25
 """A knowledge base that grew or shrank by so much is calibrated again."""
 
@@ -31,30 +33,41 @@ class Likenings:
     """``Likening`` by the vectors of the indexes, calibrated by the chunks of each kb.
 
     A sample of a knowledge base's own chunks says what is usual between unrelated ones, so one
-    percentile means the same under every embedder.
+    percentile means the same under every embedder. Hits of one word are alike by that word alone:
+    where the question's vector is known, its direction is taken off hits and sample, and what is
+    left is compared.
     """
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
         self._known: dict[str, tuple[int, CosineCalibration | None]] = {}
 
-    async def of(self, ctx: RequestContext, kb: str, chunk_ids: Sequence[int]) -> Likeness | None:
-        """See ``Likening``; reads a few rows beside the loop, and calibrates now and then."""
+    async def of(
+        self, ctx: RequestContext, kb: str, chunk_ids: Sequence[int], question: Vectors | None
+    ) -> Likeness | None:
+        """See ``Likening``; reads a few rows beside the loop, and calibrates, for milliseconds."""
         snapshot = self._reading.indexes.get(kb).snapshot()
         try:
             async with asyncio.timeout(ctx.deadline.remaining()):
                 return await self._reading.threads.run(
-                    partial(self._of, kb, snapshot, tuple(chunk_ids))
+                    partial(self._of, kb, snapshot, tuple(chunk_ids), question)
                 )
         except TimeoutError:
             return None
 
-    def _of(self, kb: str, snapshot: Snapshot, chunk_ids: Sequence[int]) -> Likeness | None:
-        calibration = self._calibration(kb, snapshot)
-        if calibration is None:
-            return None
+    def _of(
+        self, kb: str, snapshot: Snapshot, chunk_ids: Sequence[int], question: Vectors | None
+    ) -> Likeness | None:
         vectors, known = snapshot.vectors.stored(np.asarray(chunk_ids, np.int64))
         if not known.all():
+            return None
+        if question is None or question.dimensions != vectors.shape[1]:
+            calibration = self._calibration(kb, snapshot)
+        else:
+            asked = np.frombuffer(question.data, "<f4", question.dimensions)
+            vectors = beyond(vectors, asked)
+            calibration = _calibrated(beyond(snapshot.vectors.background_rows[1], asked), "")
+        if calibration is None:
             return None
         cosines = vectors @ vectors.T
         return Likeness(
@@ -71,11 +84,23 @@ class Likenings:
             calibration = known[1]
             if calibration is None or calibration.fingerprint == fingerprint:
                 return calibration
-        ids, sample = snapshot.vectors.background_rows
-        vectors = Vectors(tuple(ids.tolist()), int(sample.shape[1]), sample.tobytes())
-        calibration = calibrate(vectors, fingerprint=fingerprint)
+        calibration = _calibrated(snapshot.vectors.background_rows[1], fingerprint)
         self._known[kb] = rows, calibration
         return calibration
+
+
+def beyond(rows: Floats32, question: Floats32) -> Floats32:
+    """What unit ``rows`` say beside the ``question``, a unit vector: unit vectors again."""
+    rest = rows - np.outer(rows @ question, question)
+    lengths = np.linalg.norm(rest, axis=1, keepdims=True)
+    found: Floats32 = rest / np.maximum(lengths, np.float32(1e-6))
+    return found
+
+
+def _calibrated(sample: Floats32, fingerprint: str) -> CosineCalibration | None:
+    rows = np.ascontiguousarray(sample, "<f4")
+    vectors = Vectors(tuple(range(len(rows))), int(rows.shape[1]), rows.tobytes())
+    return calibrate(vectors, fingerprint=fingerprint)
 
 
 def with_questions(reading: Reading, tiers: Tiers, parts: AnswerParts) -> AnswerParts:

@@ -44,8 +44,13 @@ Look = Callable[[RequestContext, SearchRequest], Awaitable[SearchResult]]
 class Likening(Protocol):
     """Knows how alike chunks of a knowledge base are."""
 
-    async def of(self, ctx: RequestContext, kb: str, chunk_ids: Sequence[int]) -> Likeness | None:
-        """Return how alike chunks are, in the order given; None: not all have a vector."""
+    async def of(
+        self, ctx: RequestContext, kb: str, chunk_ids: Sequence[int], question: Vectors | None
+    ) -> Likeness | None:
+        """Return how alike chunks are, in the order given; None: not all have a vector.
+
+        What they all share with the ``question`` is left out, where its vector is known.
+        """
         ...
 
 
@@ -123,7 +128,8 @@ class Questions:
         if likening is None or not judged.unclear or judged.reply or len(found.hits) < 2:
             return found, judged
         hits = found.hits[:MOST_LIKENED]
-        likeness = await likening.of(ctx, wanted.kb, [hit.chunk.chunk_id for hit in hits])
+        ids = [hit.chunk.chunk_id for hit in hits]
+        likeness = await likening.of(ctx, wanted.kb, ids, vector)
         if likeness is None:
             return found, judged
         return found, self._parts.reader.senses(judged, hits, likeness)

@@ -69,21 +69,21 @@ class QuerySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     related_percentile: Annotated[
         float,
         Meta(
-            description="Hits of one sense are on average more alike than this share of a "
-            "knowledge base's pairs of chunks, in percent.",
+            description="Hits of one sense are on average more alike, beside what they share with "
+            "the question, than this share of a knowledge base's pairs of chunks, in percent.",
             ge=0.0,
             le=100.0,
         ),
-    ] = 95.0
+    ] = 75.0
     unrelated_percentile: Annotated[
         float,
         Meta(
-            description="Senses are on average no more alike than this share of a knowledge base's "
-            "pairs of chunks, in percent.",
+            description="Senses are on average no more alike, beside what they share with the "
+            "question, than this share of a knowledge base's pairs of chunks, in percent.",
             ge=0.0,
             le=100.0,
         ),
-    ] = 92.0
+    ] = 74.0
     engine_rewriting: Annotated[
         bool,
         Meta(description="Let the engine rewrite follow-ups; by rules where it is late."),

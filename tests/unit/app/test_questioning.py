@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forebay.app.questioning import Likenings, classifier_for
+from forebay.app.questioning import Likenings, beyond, classifier_for
 from forebay.app.settings import load_settings
+from forebay.kernel.documents import Vectors as Asked
 from forebay.kernel.errors import ConfigError
 from forebay.query import KindClassifier, QuerySettings
 from forebay.query.classifier import KINDS
@@ -47,28 +48,49 @@ def likenings() -> Likenings:
 
 
 def test_percentiles_tell_one_topic_from_another() -> None:
-    like = likenings()._of("k", Snapshot(Vectors()), (0, 1, 50))  # type: ignore[arg-type]
+    like = likenings()._of("k", Snapshot(Vectors()), (0, 1, 50), None)  # type: ignore[arg-type]
     assert like is not None
     same, other = like.percentiles[0][1], like.percentiles[0][2]
     assert same > 89.0 > other
 
 
+def test_what_hits_share_with_the_question_is_left_out() -> None:
+    question = np.eye(20, dtype=np.float32)[19]
+    likening, vectors = likenings(), Vectors()
+    # All speak of the asked word, so that all are alike; beside it there are ten topics.
+    table = vectors.table + 3.0 * question
+    vectors.table = table / np.linalg.norm(table, axis=1, keepdims=True)
+    asked = Asked((0,), 20, question.tobytes())
+    for _ in range(2):
+        like = likening._of("k", Snapshot(vectors), (0, 1, 50), asked)  # type: ignore[arg-type]
+        assert like is not None
+        assert like.percentiles[0][1] > 89.0 > like.percentiles[0][2]
+    rest = beyond(vectors.table, question)
+    assert np.abs(rest @ question).max() < 1e-5
+    assert np.linalg.norm(rest, axis=1) == pytest.approx(1.0, abs=1e-5)
+    assert not np.isnan(beyond(question[None], question)).any()
+    # Another embedder's question says nothing here.
+    other = Asked((0,), 8, b"\0" * 32)
+    plain = likening._of("k", Snapshot(vectors), (0, 1, 50), None)  # type: ignore[arg-type]
+    assert likening._of("k", Snapshot(vectors), (0, 1, 50), other) == plain  # type: ignore[arg-type]
+
+
 def test_a_kb_is_calibrated_once_until_it_has_grown() -> None:
     likening, vectors = likenings(), Vectors()
     for _ in range(3):
-        likening._of("k", Snapshot(vectors), (0, 1))  # type: ignore[arg-type]
+        likening._of("k", Snapshot(vectors), (0, 1), None)  # type: ignore[arg-type]
     assert vectors.calls == 1
     grown = Vectors(groups=20)
-    likening._of("k", Snapshot(grown), (0, 1))  # type: ignore[arg-type]
+    likening._of("k", Snapshot(grown), (0, 1), None)  # type: ignore[arg-type]
     assert grown.calls == 1
 
 
 def test_without_a_vector_nobody_can_tell() -> None:
     likening = likenings()
-    assert likening._of("k", Snapshot(Vectors()), (0, 10_000)) is None  # type: ignore[arg-type]
+    assert likening._of("k", Snapshot(Vectors()), (0, 10_000), None) is None  # type: ignore[arg-type]
     few = Vectors()
     few.table, few.rows = few.table[:3], 3
-    assert likening._of("few", Snapshot(few), (0, 1)) is None  # type: ignore[arg-type]
+    assert likening._of("few", Snapshot(few), (0, 1), None) is None  # type: ignore[arg-type]
 
 
 def test_the_classifier_is_used_for_its_own_embedder_only(tmp_path: Path) -> None:

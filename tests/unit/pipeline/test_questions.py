@@ -100,7 +100,9 @@ class Alike:
     def __init__(self) -> None:
         self.asked: list[tuple[int, ...]] = []
 
-    async def of(self, ctx: RequestContext, kb: str, chunk_ids: Sequence[int]) -> Likeness:
+    async def of(
+        self, ctx: RequestContext, kb: str, chunk_ids: Sequence[int], question: Vectors | None
+    ) -> Likeness:
         self.asked.append(tuple(chunk_ids))
         last = len(chunk_ids) - 1
         return Likeness(
