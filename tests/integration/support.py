@@ -213,7 +213,10 @@ class Client:
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 60.0,
     ) -> Reply:
-        """Send one request; bytes and text as they are, anything else as JSON."""
+        """Send one request; bytes and text as they are, anything else as JSON.
+
+        Raises OSError where the server is gone, also when it went amid its answer.
+        """
         sent = {"connection": "close", **self.headers, **(headers or {})}
         data: bytes | None
         if body is None or isinstance(body, bytes):
@@ -228,7 +231,10 @@ class Client:
             connection.request(method, path, data, sent)
             answer = connection.getresponse()
             fields = {name.lower(): value for name, value in answer.getheaders()}
-            return Reply(answer.status, fields, answer.read())
+            try:
+                return Reply(answer.status, fields, answer.read())
+            except http.client.IncompleteRead as error:
+                raise ConnectionResetError("the answer broke off") from error
 
     def put(self, kb: str, document_id: str, text: str | bytes, query: str = "") -> Reply:
         """Upload one document."""

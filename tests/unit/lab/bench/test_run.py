@@ -162,9 +162,11 @@ async def test_every_framing_of_http(answer: Answer) -> None:
 
 
 async def test_connections_are_kept() -> None:
+    load = workload(closed_loop={"users": 2, "count": 40})
     async with raw_target(ready(whole_stream())) as target:
-        result = await run_bench(options(target))
-    assert target.connections <= 3
+        result = await run_bench(options(target, load))
+    assert result.total.statuses == {OK: 40}
+    assert target.connections <= 2
     assert result.generator is not None
     assert result.generator.connections == target.connections
 
