@@ -25,7 +25,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
 .PHONY: help setup setup-llama setup-buses setup-tune setup-dev serve test test-slow \
-	lint lint-style lint-types lint-layers lint-tail fmt bench lock clean distclean
+	coverage lint lint-style lint-types lint-layers lint-tail fmt bench lock clean distclean
 
 help: ## list what make can do here
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -e 's/:.*## /|/' | \
@@ -48,11 +48,16 @@ setup-dev: $(DEV_DONE) ## the same with what tests, lint and types need
 serve: $(SETUP_DONE) ## index examples/handbook on the first run and serve it on port 8400
 	$(SERVE) $(ARGS)
 
-test: $(DEV_DONE) ## run the tests that are not slow, with a coverage report
-	$(PYTEST) -n $(JOBS) -m "not slow" --cov --cov-report=term $(ARGS)
+test: $(DEV_DONE) ## run the tests that are not slow
+	$(PYTEST) -n $(JOBS) -m "not slow" $(ARGS)
 
 test-slow: $(DEV_DONE) ## run the slow tests
 	$(PYTEST) -n $(JOBS) -m slow $(ARGS)
+
+# Tracing makes Python three times as slow, so what other processes run is left out of it.
+coverage: $(DEV_DONE) ## run the tests within one process again, with a coverage report
+	$(PYTEST) -n $(JOBS) -m "not slow" --cov --cov-report=term $(ARGS) \
+		tests/unit tests/contract tests/sim
 
 lint: lint-style lint-types lint-layers lint-tail ## style, types, layering, size limits
 

@@ -15,7 +15,10 @@ from importlib import import_module
 
 from forebay.app.cli import main
 
-WARM = ("changing", "composition", "doctor", "operations")
+WARM = (
+    *("changing", "composition", "doctor", "operations"),
+    *("benching", "evaluating", "proving", "simulating"),
+)
 
 
 def redirect(call: dict[str, object]) -> None:

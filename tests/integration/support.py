@@ -150,7 +150,7 @@ def forebay_apart(*words: str | Path, folder: Path) -> Ran:
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-def start(*words: str | Path, folder: Path, log: Path, apart: bool = True) -> Running:
+def start(*words: str | Path, folder: Path, log: Path, apart: bool = False) -> Running:
     """Start a command that runs on; both of its streams go to ``log``.
 
     ``apart`` is a process from scratch, else a fork that saves the imports.
@@ -280,7 +280,7 @@ class Served:
         config: str,
         words: tuple[str | Path, ...] = (),
         *,
-        apart: bool = True,
+        apart: bool = False,
     ) -> None:
         self.folder = folder
         self.port = unused_port()
@@ -347,11 +347,15 @@ LEXICAL = '[embedding]\nbackend = "none"\n'
 
 @contextmanager
 def served(
-    folder: Path, config: str = LEXICAL, *words: str | Path, status: int = 0
+    folder: Path,
+    config: str = LEXICAL,
+    *words: str | Path,
+    status: int = 0,
+    apart: bool = False,
 ) -> Iterator[Served]:
     """A ready server; afterwards it ends by SIGTERM with ``status`` and without a traceback."""
     folder.mkdir(parents=True, exist_ok=True)
-    server = Served(folder, config, words)
+    server = Served(folder, config, words, apart=apart)
     try:
         server.wait_ready()
         yield server

@@ -126,7 +126,7 @@ def kill_servers(folder: Path, kills: int, seed: int, config: str = LEXICAL) -> 
     expected = Expected(vectors=config != LEXICAL)
     # By meaning every text is like any other a little.
     most = 1 if expected.vectors else 10
-    server = Served(folder, config, apart=False)
+    server = Served(folder, config)
     changes = 0
     try:
         for _ in range(kills):
@@ -180,7 +180,7 @@ def kill_ingests(folder: Path, kills: int, seed: int) -> None:
     reached = 0
     for _ in range(kills):
         said = log.stat().st_size
-        process = start(*words, folder=folder, log=log, apart=False)
+        process = start(*words, folder=folder, log=log)
         if rng.random() < 0.7:  # else it dies while it starts
             until(partial(_moved, process, log, said))
         time.sleep(rng.uniform(0.0, 0.15))

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -14,14 +13,10 @@ from pathlib import Path
 
 import pytest
 
-FOREBAY = (sys.executable, "-c", "from forebay.app.cli import main; main()")
+from tests.integration.support import COMMAND as FOREBAY
+from tests.integration.support import forebay
+
 WITHIN_S = 60.0
-
-
-def forebay(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*FOREBAY, *words], capture_output=True, text=True, timeout=WITHIN_S, check=False
-    )
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +39,11 @@ def test_the_short_form_loads_and_writes(engine: str, tmp_path: Path) -> None:
     ran = forebay(
         *("bench", engine, "--rate", "20", "--duration", "1.5", "--json"),
         *("--out", str(out), "--html", str(html), "--lang", "zh"),
+        folder=tmp_path,
     )
     # A busy machine makes the result invalid, which is said and is status 1.
-    assert ran.returncode == (1 if "NOT VALID" in ran.stderr else 0), ran.stderr
-    result = json.loads(ran.stdout)
+    assert ran.status == (1 if "NOT VALID" in ran.err else 0), ran.err
+    result = json.loads(ran.out)
     assert result == json.loads(out.read_bytes())
     assert result["total"]["sent"] == result["total"]["ok"] > 10
     assert result["run"]["workload"]["arrivals"]["rate"] == 20
@@ -61,12 +57,12 @@ def test_a_load_of_which_nothing_was_answered_is_no_success(engine: str, tmp_pat
         ("http://127.0.0.1:9", "sim", "connect"),
         (engine, "another", "http_error 10"),
     ):
-        ran = forebay("bench", target, "--model", model, *load, "--out", str(out))
-        assert ran.returncode == 1 and what in ran.stderr, ran.stderr
-        assert "NOTHING WAS ANSWERED" in ran.stderr
+        ran = forebay("bench", target, "--model", model, *load, "--out", str(out), folder=tmp_path)
+        assert ran.status == 1 and what in ran.err, ran.err
+        assert "NOTHING WAS ANSWERED" in ran.err
         assert json.loads(out.read_bytes())["total"]["sent"] == 10
-        again = forebay("bench", "report", str(out))
-        assert again.returncode == 1 and "NOTHING WAS ANSWERED" in again.stderr
+        again = forebay("bench", "report", str(out), folder=tmp_path)
+        assert again.status == 1 and "NOTHING WAS ANSWERED" in again.err
 
 
 @pytest.mark.parametrize(
@@ -145,14 +141,19 @@ def test_results_are_compared_and_shown_again(tmp_path: Path) -> None:
     for card in ("h100", "l4"):
         out = tmp_path / f"{card}.json"
         words = ("--mix", "light", "--rate", "10", "--duration", "40", "--out", str(out))
-        assert forebay("simulate", "run", "--profile", f"{card}/8b", *words).returncode == 0
+        simulated = forebay(
+            *("simulate", "run", "--profile", f"{card}/8b", *words), folder=tmp_path
+        )
+        assert simulated.status == 0
         results.append(str(out))
-    compared = forebay("bench", "compare", *results, "--html", str(tmp_path / "c.html"))
-    assert compared.returncode == 0
-    assert "worse" in compared.stdout and "target" in compared.stdout
+    compared = forebay(
+        "bench", "compare", *results, "--html", str(tmp_path / "c.html"), folder=tmp_path
+    )
+    assert compared.status == 0
+    assert "worse" in compared.out and "target" in compared.out
     assert (tmp_path / "c.html").stat().st_size > 500_000
-    shown = forebay("bench", "report", results[0])
-    assert shown.returncode == 0 and "good 100.00%" in shown.stdout
+    shown = forebay("bench", "report", results[0], folder=tmp_path)
+    assert shown.status == 0 and "good 100.00%" in shown.out
 
 
 @pytest.mark.parametrize(
@@ -172,8 +173,10 @@ def test_results_are_compared_and_shown_again(tmp_path: Path) -> None:
         (("simulate", "calibrate", "http://127.0.0.1:9", "--out", "x.toml"), 2, ".json"),
     ],
 )
-def test_wrong_use_is_one_sentence(words: tuple[str, ...], status: int, told: str) -> None:
-    ran = forebay(*words)
-    assert ran.returncode == status, ran.stderr
-    assert told in ran.stderr and len(ran.stderr.strip().splitlines()) == 1, ran.stderr
-    assert ran.stderr.startswith("forebay: ") and not ran.stdout
+def test_wrong_use_is_one_sentence(
+    words: tuple[str, ...], status: int, told: str, tmp_path: Path
+) -> None:
+    ran = forebay(*words, folder=tmp_path)
+    assert ran.status == status, ran.err
+    assert told in ran.err and len(ran.err.strip().splitlines()) == 1, ran.err
+    assert ran.err.startswith("forebay: ") and not ran.out

@@ -30,7 +30,7 @@ WORDS = "valve rotor stator gasket flange bearing shaft nozzle sluice penstock".
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Without an embedding model, so every version comes from a change."""
-    with served(tmp_path_factory.mktemp("lexical"), BUSY_UPKEEP) as running:
+    with served(tmp_path_factory.mktemp("lexical"), BUSY_UPKEEP, apart=True) as running:
         yield running
 
 

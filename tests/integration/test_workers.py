@@ -85,7 +85,8 @@ def line_to(server: Served, others: list[psutil.Process]) -> Line:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server and one worker that serves."""
-    with served(tmp_path_factory.mktemp("workers"), LEXICAL, "--workers", "2") as running:
+    folder = tmp_path_factory.mktemp("workers")
+    with served(folder, LEXICAL, "--workers", "2", apart=True) as running:
         running.ask.put("kb", "first.md", "# First\n\nfirst\n")
         until(lambda: workers(running))
         line_to(running, [psutil.Process(running.process.pid)])
