@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeAlias, TypeVar
 
 from forebay.coordination.leases import Acknowledging, HeldLeases, LeaseTable
 from forebay.kernel.leases import Claim, LeaseCall, LeaseReply, Pending
@@ -234,8 +234,11 @@ class World:
         world.__dict__.update(self.__dict__)
         world.table = _copy_table(self.table)
         world.readers = [Reader(each.snapshot, _copy_held(each.held)) for each in self.readers]
-        world.writer = replace(self.writer)
-        world.sent = [replace(each) for each in self.sent]
+        writer = self.writer
+        world.writer = Writer(writer.step, writer.change, writer.waiting)
+        world.sent = [
+            Sent(each.who, each.call, each.at, each.reply, each.given_up) for each in self.sent
+        ]
         return world
 
     def key(self) -> object:
@@ -299,12 +302,14 @@ class System(Protocol):
 
 
 S = TypeVar("S", bound=System)
+_Path: TypeAlias = tuple[str, "_Path | None"]
+"""The last step and the way to it: ways share their beginnings."""
 
 
 def search(start: S, most: int = 10_000_000) -> tuple[int, list[str] | None]:
     """Every state that can be reached: how many, and the steps to a wrong one, if any."""
     seen = {start.key()}
-    stack: list[tuple[S, tuple[str, ...]]] = [(start, ())]
+    stack: list[tuple[S, _Path | None]] = [(start, None)]
     while stack:
         world, path = stack.pop()
         for step in world.steps():
@@ -313,10 +318,17 @@ def search(start: S, most: int = 10_000_000) -> tuple[int, list[str] | None]:
             if key in seen:
                 continue
             seen.add(key)
-            steps = (*path, step)
             if wrong := following.wrong():
-                return len(seen), [*steps, wrong]
+                return len(seen), [*_steps((step, path)), wrong]
             if len(seen) >= most:
                 raise AssertionError(f"more than {most} states")
-            stack.append((following, steps))
+            stack.append((following, (step, path)))
     return len(seen), None
+
+
+def _steps(path: _Path | None) -> list[str]:
+    steps = []
+    while path is not None:
+        step, path = path
+        steps.append(step)
+    return steps[::-1]

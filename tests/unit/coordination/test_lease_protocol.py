@@ -27,9 +27,8 @@ from tests.unit.coordination.lease_model import (
 from tests.unit.coordination.writer_model import Writers
 
 
-@pytest.mark.parametrize("bounds", [Bounds(commits=1), Bounds(commits=1, deaths=1)], ids=str)
-def test_every_state_of_a_small_system_is_right(bounds: Bounds) -> None:
-    states, wrong = search(World(bounds))
+def test_every_state_of_a_small_system_is_right() -> None:
+    states, wrong = search(World(Bounds(commits=1)))
     assert wrong is None, wrong
     assert states > 50_000
 
@@ -37,14 +36,19 @@ def test_every_state_of_a_small_system_is_right(bounds: Bounds) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    "bounds",
-    [Bounds(commits=2), Bounds(commits=1, lates=1), Bounds(commits=1, losses=1)],
+    ("bounds", "least"),
+    [
+        (Bounds(commits=1, deaths=1), 100_000),
+        (Bounds(commits=2), 200_000),
+        (Bounds(commits=1, lates=1), 200_000),
+        (Bounds(commits=1, losses=1), 200_000),
+    ],
     ids=str,
 )
-def test_every_state_of_a_larger_system_is_right(bounds: Bounds) -> None:
+def test_every_state_of_a_larger_system_is_right(bounds: Bounds, least: int) -> None:
     states, wrong = search(World(bounds))
     assert wrong is None, wrong
-    assert states > 200_000
+    assert states > least
 
 
 def walk(world: World, random: Random, steps: int) -> list[str] | None:
@@ -139,7 +143,9 @@ def with_table(table: type[LeaseTable]) -> type[World]:
     [
         (with_table(NoCap), Bounds(commits=1)),
         (with_table(NoDoubt), Bounds(commits=1, losses=1)),
-        (with_table(Careless), Bounds(commits=1, losses=1)),
+        pytest.param(
+            with_table(Careless), Bounds(commits=1, losses=1), marks=pytest.mark.slow, id="Careless"
+        ),
         (with_table(Generous), Bounds(commits=1)),
         pytest.param(
             with_table(Backward), Bounds(commits=2, lates=1), marks=pytest.mark.slow, id="Backward"
