@@ -12,9 +12,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+_NICEST = 19
 _NICENESS = 5
-"""A third of the share of a thread that does not give way; less would let a thread that holds a
-lock of the process wait too long for the processor."""
+"""Above the process's own, which may give way itself. A third of the share of a thread that does
+not give way; less would let a thread that holds a lock of the process wait too long for the
+processor."""
 
 
 def giving_way(make: Callable[[], T]) -> T:
@@ -31,4 +33,6 @@ def _give_way() -> None:
     if sys.platform == "linux":
         # Without the right to do so, upkeep runs like everything else.
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+            thread = threading.get_native_id()
+            own = os.getpriority(os.PRIO_PROCESS, thread)
+            os.setpriority(os.PRIO_PROCESS, thread, min(own + _NICENESS, _NICEST))

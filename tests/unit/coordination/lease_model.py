@@ -7,6 +7,7 @@ answered late or carried out after they were given up, and an authority that los
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self, TypeAlias, TypeVar
@@ -244,7 +245,7 @@ class World:
     def key(self) -> object:
         """Equal for states from which the same can happen."""
         writer, now = self.writer, self.now
-        waiting = None if writer.waiting is None else max(0.0, writer.waiting.over_at - now)
+        waiting = writer.waiting and max(0.0, _until(writer.waiting.over_at, now))
         return (
             self.left, self.record, self.acknowledged, _table_key(self.table, now),
             tuple((each.snapshot, _held_key(each.held, now)) for each in self.readers),
@@ -273,9 +274,14 @@ def _past(seconds: float) -> float:
     return min(seconds, 2 * LEASE_S)
 
 
+def _until(then: float, now: int) -> float:
+    """A length of time to come, without what rounding made of it at this hour."""
+    return max(-1.0, round(then - now, 6))
+
+
 def _held_key(held: HeldLeases, now: int) -> object:
     until, confirmed = held._held.get(KB, (-1.0, 0))
-    return max(-1.0, until - now), confirmed
+    return _until(until, now), confirmed
 
 
 def _table_key(table: LeaseTable, now: int) -> object:
@@ -283,7 +289,7 @@ def _table_key(table: LeaseTable, now: int) -> object:
     if kb is None:
         return None
     rows = frozenset(
-        (who, max(-1.0, until - now), confirmed) for who, (until, confirmed) in kb.rows.items()
+        (who, _until(until, now), confirmed) for who, (until, confirmed) in kb.rows.items()
     )
     change_at = _past(now - kb.change_at) if kb.change else 0
     return _past(now - kb.known_since), kb.version, kb.change, change_at, rows
@@ -307,11 +313,11 @@ _Path: TypeAlias = tuple[str, "_Path | None"]
 
 
 def search(start: S, most: int = 10_000_000) -> tuple[int, list[str] | None]:
-    """Every state that can be reached: how many, and the steps to a wrong one, if any."""
+    """Every state that can be reached: how many, and the fewest steps to a wrong one, if any."""
     seen = {start.key()}
-    stack: list[tuple[S, _Path | None]] = [(start, None)]
-    while stack:
-        world, path = stack.pop()
+    near: deque[tuple[S, _Path | None]] = deque([(start, None)])
+    while near:
+        world, path = near.popleft()
         for step in world.steps():
             following = world.after(step)
             key = following.key()
@@ -322,7 +328,7 @@ def search(start: S, most: int = 10_000_000) -> tuple[int, list[str] | None]:
                 return len(seen), [*_steps((step, path)), wrong]
             if len(seen) >= most:
                 raise AssertionError(f"more than {most} states")
-            stack.append((following, (step, path)))
+            near.append((following, (step, path)))
     return len(seen), None
 
 

@@ -30,7 +30,7 @@ from tests.unit.coordination.writer_model import Writers
 def test_every_state_of_a_small_system_is_right() -> None:
     states, wrong = search(World(Bounds(commits=1)))
     assert wrong is None, wrong
-    assert states > 50_000
+    assert states > 30_000
 
 
 @pytest.mark.slow
@@ -38,10 +38,10 @@ def test_every_state_of_a_small_system_is_right() -> None:
 @pytest.mark.parametrize(
     ("bounds", "least"),
     [
-        (Bounds(commits=1, deaths=1), 100_000),
-        (Bounds(commits=2), 200_000),
-        (Bounds(commits=1, lates=1), 200_000),
-        (Bounds(commits=1, losses=1), 200_000),
+        (Bounds(commits=1, deaths=1), 70_000),
+        (Bounds(commits=2), 150_000),
+        (Bounds(commits=1, lates=1), 150_000),
+        (Bounds(commits=1, losses=1), 150_000),
     ],
     ids=str,
 )
@@ -143,9 +143,7 @@ def with_table(table: type[LeaseTable]) -> type[World]:
     [
         (with_table(NoCap), Bounds(commits=1)),
         (with_table(NoDoubt), Bounds(commits=1, losses=1)),
-        pytest.param(
-            with_table(Careless), Bounds(commits=1, losses=1), marks=pytest.mark.slow, id="Careless"
-        ),
+        (with_table(Careless), Bounds(commits=1, losses=1)),
         (with_table(Generous), Bounds(commits=1)),
         pytest.param(
             with_table(Backward), Bounds(commits=2, lates=1), marks=pytest.mark.slow, id="Backward"

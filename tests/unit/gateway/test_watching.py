@@ -140,4 +140,4 @@ async def test_a_blocked_loop_is_measured() -> None:
     await asyncio.sleep(0.03)
     task.cancel()
     assert max(seen) > 0.05
-    assert min(seen) < 0.05
+    assert min(seen) < max(seen) / 2

@@ -227,16 +227,20 @@ async def test_the_targets_own_words_are_kept() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [sent(), sent(HEAD), sent(HEAD + PART), sent(b"HTTP/1.1 200"), sent(b"X" * 10)],
-    ids=["silent", "head", "mid-stream", "half-a-line", "half-garbage"],
+    [sent(), sent(HEAD), sent(HEAD + PART), sent(b"HTTP/1.1 200")],
+    ids=["silent", "head", "mid-stream", "half-a-line"],
 )
 async def test_a_target_that_hangs_runs_into_the_time_out(answer: Answer) -> None:
     result = await bench(answer, timeout_s=0.3)
-    statuses = result.total.statuses
-    assert statuses in ({TIMEOUT: 10}, {MALFORMED: 10})
-    if TIMEOUT in statuses:
-        assert 0.29 < result.total.total.p50_s < 0.6
-        assert result.generator is not None and result.generator.valid
+    assert result.total.statuses == {TIMEOUT: 10}
+    assert result.total.total.p50_s > 0.29
+    assert result.generator is not None and result.generator.valid
+
+
+async def test_what_begins_like_no_answer_is_not_waited_for() -> None:
+    result = await bench(sent(b"X" * 10), timeout_s=30.0)
+    assert result.total.statuses == {MALFORMED: 10}
+    assert result.total.total.max_s < 15.0
 
 
 async def test_slow_heads_count_into_the_first_token() -> None:
@@ -246,7 +250,7 @@ async def test_slow_heads_count_into_the_first_token() -> None:
 
     result = await bench(slow)
     assert result.total.statuses == {OK: 10}
-    assert 0.15 < result.total.ttft.p50_s < 0.3
+    assert 0.15 < result.total.ttft.p50_s <= result.total.total.p50_s
 
 
 async def test_a_deadline_is_waited_for_with_its_grace_and_no_longer() -> None:
