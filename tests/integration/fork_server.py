@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from importlib import import_module
 
@@ -29,6 +30,8 @@ def redirect(call: dict[str, object]) -> None:
         os.dup2(opened, number)
         os.close(opened)
     os.chdir(str(call["folder"]))
+    # Whoever starts the tests in the background of a shell has it ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(call["env"])  # type: ignore[call-overload]
     sys.argv = ["forebay", *call["words"]]  # type: ignore[misc]

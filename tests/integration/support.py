@@ -155,6 +155,7 @@ def start(*words: str | Path, folder: Path, log: Path, apart: bool = False) -> R
 
     ``apart`` is a process from scratch, else a fork that saves the imports.
     """
+    log.touch()
     if not apart:
         return Forked(words, folder, env=environment(), stdout=str(log), stderr=str(log))
     with log.open("ab") as stream:

@@ -151,7 +151,9 @@ def guard(server: Served) -> dict[str, float]:
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, list[Line]]]:
     """A server of three processes, and a connection to each."""
-    with served(tmp_path_factory.mktemp("guarded"), LEXICAL, "--workers", "3") as running:
+    # A kept connection outlives the waiting for the others on a busy machine.
+    config = LEXICAL + "[server.connections]\nkeep_alive_s = 300\n"
+    with served(tmp_path_factory.mktemp("guarded"), config, "--workers", "3") as running:
         running.ask.put("kb", "first.md", "# First\n\nfirst\n")
         readers = until(lambda: found if len(found := workers(running)) == 2 else None)
         everyone = [psutil.Process(running.process.pid), *readers]

@@ -119,9 +119,11 @@ class Shares:
 
 @pytest.fixture(scope="module")
 def handbook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """The handbook, served with the defaults, every chunk embedded."""
+    """The handbook, served with the defaults but for time, every chunk embedded."""
     folder = tmp_path_factory.mktemp("handbook")
     config = f'[knowledge.handbook]\npaths = ["{ROOT / "examples" / "handbook"}"]\n'
+    # What is found by meaning is judged here, not whether a busy machine finds it in time.
+    config += "[retrieval]\nvector_timeout_ms = 20000\n"
     with served(folder, config) as server:
         path = ROOT / "examples" / "handbook"
         ran = server.command("ingest", path, "--kb", "handbook", "--wait-embedded", "--json")
