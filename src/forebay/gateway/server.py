@@ -12,7 +12,7 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import uvicorn
 
@@ -20,6 +20,7 @@ from forebay.gateway.app import GatewayApp
 from forebay.gateway.errors import ShuttingDown
 from forebay.gateway.identity import check_binding
 from forebay.gateway.lag import watch_lag
+from forebay.gateway.listening import Listener
 from forebay.gateway.protocol import bounded_protocol
 from forebay.kernel.errors import ConfigError
 
@@ -135,14 +136,34 @@ class Server:
 
 
 class _Uvicorn(uvicorn.Server):
+    listeners: Sequence[Listener] = ()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals are this project's own business."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's own, but for who takes connections in."""
+        await super().startup(sockets=[])
+        config = self.config
+
+        def make() -> asyncio.Protocol:
+            protocol: Callable[..., asyncio.Protocol] = config.http_protocol_class
+            return protocol(
+                config=config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+
+        self.listeners = [Listener(bound, make, config.backlog) for bound in sockets or ()]
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's own."""
+        self.stop_accepting()
+        await super().shutdown(sockets=sockets)
+
     def stop_accepting(self) -> None:
         """Close the listeners; open connections go on."""
-        for listener in getattr(self, "servers", ()):
+        for listener in self.listeners:
             listener.close()
 
 
