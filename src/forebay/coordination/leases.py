@@ -92,7 +92,7 @@ class _Kb:
 
 
 class LeaseTable:
-    """The authority's side; the script for Redis does the same."""
+    """The authority's side; the script for Redis does the same, and doubts its clock besides."""
 
     def __init__(self) -> None:
         self._kbs: dict[str, _Kb] = {}
