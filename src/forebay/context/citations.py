@@ -6,6 +6,7 @@ the stream and the final text are the same string.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -15,6 +16,8 @@ from forebay.context.markers import MarkerStream
 from forebay.kernel.documents import Hit
 
 __all__ = ["CitationStream", "Cited", "supporting"]
+
+_HALF_MARKER = re.compile(r"[ \t]*[\[【［]\s*[0-9０-９]{0,3}\Z")
 
 
 class Cited(msgspec.Struct, frozen=True):
@@ -45,13 +48,19 @@ class CitationStream:
 
     def finish(self) -> tuple[str, Cited]:
         """Return the rest of the text, and what was cited."""
-        rest = self._keep(self._markers.finish())
+        rest = self._markers.finish()
+        cut = _HALF_MARKER.search(rest)
         numbers: Sequence[int] = self._markers.cited
-        if not numbers and self._attach:
-            numbers = supporting("".join(self._text), self._passages)
-            # Behind an open fence a marker would be code: then only the list says it.
-            if numbers and not self._markers.in_code:
-                rest += self._trailing(numbers)
+        attaching = self._attach and not numbers
+        if attaching:
+            numbers = supporting("".join((*self._text, rest)), self._passages)
+        if numbers and cut is not None and not self._markers.in_code:
+            # A bound on tokens ended the text inside a marker: the half of it is no text.
+            rest = rest[: cut.start()]
+        rest = self._keep(rest)
+        # Behind an open fence a marker would be code: then only the list says it.
+        if attaching and numbers and not self._markers.in_code:
+            rest += self._trailing(numbers)
         return rest, Cited(tuple(numbers), self._markers.invalid)
 
     def _keep(self, text: str) -> str:

@@ -123,6 +123,19 @@ def test_only_bad_markers_count_as_none() -> None:
     assert cited == Cited((1,), 1)
 
 
+@pytest.mark.parametrize("half", [" [1", "[1", " [", "【1"])
+def test_a_text_that_ends_inside_a_marker_shows_no_half_of_it(half: str) -> None:
+    """As a bound on tokens may cut it."""
+    stream = CitationStream([hit("The boiler is serviced once a year by its maker.")])
+    text = stream.feed(f"The boiler is serviced once a year{half}")
+    rest, cited = stream.finish()
+    assert text + rest == "The boiler is serviced once a year[1]"
+    assert cited == Cited((1,), 0)
+    stream = CitationStream(PASSAGES)
+    text = stream.feed(f"One [2]. Two{half}")
+    assert text + stream.finish()[0] == "One [2]. Two"
+
+
 def test_attached_markers_come_below_code_and_never_into_it() -> None:
     passages = [hit("The boiler is serviced once a year by its maker.")]
     for text, ending in (("```\ncode\n```", "\n\n[1]"), ("```\nnever closed", "")):
