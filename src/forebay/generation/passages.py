@@ -56,6 +56,11 @@ class Unit(msgspec.Struct, frozen=True):
     folded: str
     stems: frozenset[str]
 
+    @property
+    def has_han(self) -> bool:
+        """Whether there is a Han character in it."""
+        return not self.text.isascii() and _HAN.search(self.text) is not None
+
     def holds(self, term: Term) -> float:
         """How much of ``term`` is here, 0..1: a long Han word may be there in parts."""
         if not term.han:
@@ -174,7 +179,9 @@ class _Cutter:
                 self._header = ""
                 if line.strip():
                     alone = at + 1 >= len(lines) or not lines[at + 1].strip()
-                    self._line(line, alone=alone)
+                    end = _end_of_item(lines, at)
+                    self._line(_unwrapped(lines[at:end]), alone=alone)
+                    at = end - 1
             at += 1
         return self._units
 
@@ -232,6 +239,31 @@ class _Cutter:
             else:
                 self._units.append(_unit("sentence", piece, self._question))
         self._lead = stripped if stripped.endswith((":", "：")) and len(stripped) <= 160 else ""
+
+
+def _end_of_item(lines: list[str], at: int) -> int:
+    """The line after a list item: what is indented below it, or goes on in small letters."""
+    end = at + 1
+    if not _ITEM.match(lines[at]):
+        return end
+    while end < len(lines) and lines[end].strip():
+        line = lines[end]
+        if _ITEM.match(line) or _FENCE.match(line) or _ATX.match(line) or is_row(line):
+            break
+        goes_on = line[0].islower() and not lines[end - 1].rstrip().endswith(_TERMINAL)
+        if not (line[0].isspace() or goes_on):
+            break
+        end += 1
+    return end
+
+
+def _unwrapped(lines: list[str]) -> str:
+    """Lines as one; after a Han character or its comma a line break is no space."""
+    whole = lines[0].rstrip()
+    for line in lines[1:]:
+        text = line.strip()
+        whole += text if whole[-1] > "\u2e7f" else " " + text
+    return whole
 
 
 def sentences(line: str) -> list[str]:

@@ -296,3 +296,25 @@ def test_of_several_repeated_header_rows_the_fullest_names_the_columns() -> None
     hit = msgspec.structs.replace(hit, chunk=msgspec.structs.replace(hit.chunk, context=above))
     text, _ = answer(asked("What were the sales of pumps in 2018?", hit))
     assert "Pumps; 2019: 1,452; 2018: 1,146" in text
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "quoted"),
+    [
+        (
+            "How long does a visitor badge last?",
+            "Badge:\n\n- A visitor badge lasts for the day of\n  issue, then ends.\n- Else: a day.",
+            "A visitor badge lasts for the day of issue, then ends. [1]",
+        ),
+        (
+            "访客证的有效期多长？",
+            "证件：\n\n- 访客证的有效期为当天，\n  离开时交还门卫。\n- 员工证有效期一年。",
+            "访客证的有效期为当天，离开时交还门卫。 [1]",
+        ),
+    ],
+)
+def test_list_items_that_go_on_in_the_next_line_are_quoted_whole(
+    question: str, text: str, quoted: str
+) -> None:
+    language = "en" if question.isascii() else "zh"
+    assert quoted in answer(asked(question, text, language=language))[0]
