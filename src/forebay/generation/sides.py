@@ -10,13 +10,15 @@ import re
 from collections.abc import Iterable, Sequence
 
 from forebay.generation.passages import Unit
+from forebay.generation.quantities import YEAR, quantities
+from forebay.generation.quantities import agree as values_agree
+from forebay.generation.quantities import differ as values_differ
 from forebay.generation.support import Scored
 from forebay.generation.terms import (
     HAN,
     MAX_QUESTION_CHARACTERS,
     WORD_WEIGHT,
     Term,
-    question_terms,
     stems,
 )
 from forebay.kernel.documents import Hit
@@ -32,32 +34,6 @@ negations are hardly ever about what is asked."""
 _SLOT_CHARACTERS = {True: 6, False: 32}
 """The longest word or name that may stand in the same place, in Chinese and in other scripts."""
 
-_HAN_DIGITS = {c: i for i, c in enumerate("零一二三四五六七八九")} | {"两": 2, "〇": 0}
-_HAN_UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10_000}
-_COUNTED = (
-    r"个?(?:年(?!代)|[天日月周次名台吨米克元岁人倍层块]|小时|分钟|公里|公斤|千克)|个[^\W\d]{0,2}"
-)
-_QUANTITY = re.compile(
-    rf"(?<![A-Za-z\d.\-])(?P<digits>\d+(?:[.,:]\d+)*)\s*(?P<unit>{_COUNTED}|[^\W\d_{HAN}]+|[%％‰°])?"
-    rf"|(?P<han>(?<!第)[零〇一二两三四五六七八九十百千万]+)(?P<counted>{_COUNTED})"
-)
-_WORDS = {
-    word: str(value)
-    for value, word in enumerate(
-        "one two three four five six seven eight nine ten eleven twelve".split(), 1
-    )
-}
-_WRITTEN = re.compile(rf"\b({'|'.join(_WORDS)})\s+(?=[a-z])", re.IGNORECASE)
-_WEEKDAY = re.compile(
-    r"\b(mon|tues|wednes|thurs|fri|satur|sun)days?\b|(?:周|星期|礼拜)([一二三四五六日天])",
-    re.IGNORECASE,
-)
-_MONTH = re.compile(
-    r"(?<=.)\b(January|February|March|April|May|June|July|August|September|October|November"
-    r"|December)\b"
-)
-_YEAR = "year of"
-_YEAR_NUMBER = re.compile(r"1[5-9]\d\d|20\d\d")
 _NO_LIMIT = re.compile(
     r"不(?:得|能|可以?)?(?:超过|少于|多于|低于|高于|晚于|早于|大于|小于|足|满|仅|但|过|同|论|断)"
     r"|[无不]论|未来|非常|特别|无线|\bno (?:more|less|later|fewer|sooner|earlier)\b|\bnot only\b"
@@ -76,6 +52,12 @@ _ASKS_WHEN = re.compile(
     r"\b(?:when|years?|date|since)\b|时候|何时|[哪几何]年|哪一年|日期|時|年份", re.IGNORECASE
 )
 _ASKS_NAME = re.compile(r"\b(?:who|whom|whose|where|which)\b", re.IGNORECASE)
+_ASKS_NAME_HAN = re.compile(r"谁|誰|何人|哪位|哪里|哪儿|哪裡|何处|什么地方|在哪")
+_PLACED = {
+    True: re.compile(rf"([由归在是为向找于])([{HAN}]{{2,4}})"),
+    False: re.compile(r"\b(by|at|in|on|is|near|to|with|from)\s(?:the |a |an )?([^\W\d]\w*)"),
+}
+"""A word that names follow, and what begins behind it."""
 _CLAUSE = re.compile(r"[，；;：]\s*|[,:]\s+")
 _ENDS = " .。!！;；,，"
 
@@ -123,12 +105,12 @@ def other_side(
 
 def differ(question: str, terms: Sequence[Term], one: Unit, other: Unit) -> bool:
     """Whether two units that cover the same terms answer the question differently."""
-    values, their_values = _quantities(one.text), _quantities(other.text)
+    values, their_values = quantities(one.text), quantities(other.text)
     if not _ASKS_WHEN.search(question):
         # What a sentence says of the year it was written in is beside the question.
         for each in (values, their_values):
-            each.pop(_YEAR, None)
-    if _values_differ(values, their_values, _quantities(question)):
+            each.pop(YEAR, None)
+    if values_differ(values, their_values, quantities(question)):
         return True
     mine, theirs = _clause(one, terms), _clause(other, terms)
     if _ASKS_WHETHER.search(question):
@@ -138,8 +120,9 @@ def differ(question: str, terms: Sequence[Term], one: Unit, other: Unit) -> bool
         names, their_names = _names(one.text, known), _names(other.text, known)
         if names and their_names and not (names <= their_names or their_names <= names):
             return True
-    agree = any(values[unit] & their_values.get(unit, set()) for unit in values)
-    return not agree and _one_word_apart(mine, theirs)
+    if values_agree(values, their_values):
+        return False
+    return _one_word_apart(mine, theirs) or _other_name(question, mine, theirs)
 
 
 def _tells_one_thing(unit: Unit) -> bool:
@@ -158,52 +141,6 @@ def _rarest(terms: Sequence[Term], best: Scored, apart: Sequence[Scored]) -> lis
             counts[at] = len({one.passage for one in apart if one.own[at] >= _HELD})
     fewest = min(counts.values(), default=0)
     return [at for at, count in counts.items() if count == fewest]
-
-
-def _quantities(text: str) -> dict[str, set[str]]:
-    """Numbers by what they count, weekdays and months."""
-    text = _WRITTEN.sub(lambda word: _WORDS[word[1].lower()] + " ", text)
-    found: dict[str, set[str]] = {}
-    for match in _QUANTITY.finditer(text):
-        if match["han"]:
-            unit, value = match["counted"], str(_han_number(match["han"]))
-        else:
-            unit, value = (match["unit"] or "").lower(), match["digits"].replace(",", "")
-        unit = unit.removeprefix("个")
-        if unit in ("", "年") and _YEAR_NUMBER.fullmatch(value):
-            unit = _YEAR
-        elif unit.isascii():
-            unit = unit.removesuffix("s") if question_terms(unit) else ""
-        found.setdefault(unit, set()).add(value)
-    for name, pattern in (("weekday", _WEEKDAY), ("month", _MONTH)):
-        for match in pattern.finditer(text):
-            found.setdefault(name, set()).add(next(filter(None, match.groups())).lower())
-    return found
-
-
-def _han_number(written: str) -> int:
-    total = section = digit = 0
-    for character in written:
-        if character in _HAN_DIGITS:
-            digit = _HAN_DIGITS[character]
-        elif character == "万":
-            total, section, digit = (total + section + digit) * 10_000, 0, 0
-        else:
-            section += (digit or 1) * _HAN_UNITS[character]
-            digit = 0
-    return total + section + digit
-
-
-def _values_differ(
-    mine: dict[str, set[str]], theirs: dict[str, set[str]], asked: dict[str, set[str]]
-) -> bool:
-    """Whether each has a value of one unit that the other lacks; what the question says aside."""
-    return any(
-        bool(values - theirs[unit] - asked.get(unit, set()))
-        and bool(theirs[unit] - values - asked.get(unit, set()))
-        for unit, values in mine.items()
-        if unit in theirs
-    )
 
 
 def _clause(unit: Unit, terms: Sequence[Term]) -> str:
@@ -245,6 +182,26 @@ def _one_word_apart(mine: str, theirs: str) -> bool:
     return bool(
         left and right and longest <= _SLOT_CHARACTERS[_is_han(mine)] and longest <= before + after
     )
+
+
+def _other_name(question: str, mine: str, theirs: str) -> bool:
+    """Whether a question for who or where is answered by two names in the same place.
+
+    "By the foreman" and "by the director": the word before is the same, and neither name is in
+    the other clause or in the question.
+    """
+    if not (_ASKS_NAME.search(question) or _ASKS_NAME_HAN.search(question)):
+        return False
+    question = question.lower()
+    found = [
+        {
+            before: rest
+            for before, rest in _PLACED[_is_han(clause)].findall(clause.lower())
+            if rest not in question and rest not in other.lower()
+        }
+        for clause, other in ((mine, theirs), (theirs, mine))
+    ]
+    return not found[0].keys().isdisjoint(found[1])
 
 
 def _alike(one: str, other: str) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from forebay.generation.passages import Passage, Unit
+from forebay.generation.subjects import Subject, continues
 from forebay.generation.terms import NAME_WEIGHT, Term
 from forebay.kernel.documents import Hit
 
@@ -111,6 +112,7 @@ def read(
     terms: Sequence[Term],
     hits: Sequence[Hit],
     passages: Sequence[Passage],
+    subject: Subject,
     *,
     shares: bool,
     cosine_deviation: float,
@@ -122,7 +124,7 @@ def read(
     most = [0.0] * len(terms)
     names = sum(term.weight for term in terms if term.weight >= NAME_WEIGHT)
     for index, passage in enumerate(passages):
-        scored, anywhere = _read_passage(terms, index, passage, total)
+        scored, anywhere = _read_passage(terms, index, passage, total, subject)
         units += scored
         most = [max(a, b) for a, b in zip(most, anywhere, strict=True)]
         found = [term.weight * held for term, held in zip(terms, anywhere, strict=True)]
@@ -147,9 +149,13 @@ def read(
 
 
 def _read_passage(
-    terms: Sequence[Term], index: int, passage: Passage, total: float
+    terms: Sequence[Term], index: int, passage: Passage, total: float, subject: Subject
 ) -> tuple[list[Scored], list[float]]:
-    held = [[unit.holds(term) for term in terms] for unit in passage.units]
+    another = others(passage, subject)
+    held = [
+        [0.0 if other else unit.holds(term) for term in terms]
+        for unit, other in zip(passage.units, another, strict=True)
+    ]
     head = [passage.head.holds(term) for term in terms]
     anywhere = list(head)
     for row in held:
@@ -158,7 +164,7 @@ def _read_passage(
     scored = []
     last = len(held) - 1
     for position, own in enumerate(held):
-        if passage.units[position].kind == "heading" and last:
+        if another[position] or (passage.units[position].kind == "heading" and last):
             continue
         before = held[position - 1] if position else own
         after = held[position + 1] if position < last else own
@@ -171,6 +177,15 @@ def _read_passage(
         unit = passage.units[position]
         scored.append(Scored(index, position, unit, tuple(own), window / total, fit / total))
     return scored, anywhere
+
+
+def others(passage: Passage, subject: Subject) -> list[bool]:
+    """Which units tell of another thing than the question's; what goes on about it does, too."""
+    found: list[bool] = []
+    for unit in passage.units:
+        before = bool(found) and found[-1] and unit.kind == "sentence"
+        found.append(subject.is_another(unit, passage.head) or (before and continues(unit.text)))
+    return found
 
 
 def _cosine_lead(hits: Sequence[Hit], deviation: float) -> float | None:

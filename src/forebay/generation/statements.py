@@ -1,0 +1,112 @@
+"""Whether the chosen statements say what is asked, where passages speak of the thing at all.
+
+Refused is what shows no such thing as is asked for (a person, a date), and what leaves too much of
+the question open: a logistic score of two shares of the question's weight and the passage's score,
+fitted apart for Chinese, whose words are cut and not given. Constants: ``benchmarks/answers``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from forebay.generation.answer_types import AnswerType
+from forebay.generation.subjects import Subject
+from forebay.generation.support import Reading, Scored
+from forebay.generation.terms import Term
+from forebay.kernel.documents import Hit
+
+_HELD = 0.4
+_AS_MUCH = 0.5
+_SAYS_ONE_THING = {True: 64, False: 150}
+"""Characters up to which a sentence (Chinese, other) says little beside what it holds."""
+
+
+class Telling(msgspec.Struct, frozen=True):
+    """A fitted model: log-odds that a right answer is told; 0 is the threshold.
+
+    ``open``: share of the question's weight that the best statement's passage lacks. ``named``:
+    share that no passage has, where short statements hold only what is asked about and nothing
+    that is asked of it; else 0. ``measured``: 1 where a measure is asked for, ``typed``: 1 where a
+    person, place or time is. ``share``: the hit's score where scores are shares of an ideal.
+    """
+
+    constant: float
+    open: float
+    named: float
+    measured: float
+    typed: float
+    share: float = 0.0
+
+
+class TellingModel(msgspec.Struct, frozen=True):
+    """Constants by language of the question, with scores that are shares and without."""
+
+    han: Telling
+    han_share: Telling
+    other: Telling
+    other_share: Telling
+
+
+def tells(
+    asked: tuple[AnswerType, Subject],
+    terms: Sequence[Term],
+    reading: Reading,
+    chosen: Sequence[Scored],
+    hits: Sequence[Hit],
+    model: TellingModel,
+) -> bool:
+    """Whether ``chosen`` tells what is asked; rows and code are not judged."""
+    kind, subject = asked
+    if any(one.unit.kind in ("row", "code") for one in chosen):
+        return True
+    if not any(kind.shown(one.unit) for one in chosen):
+        return False
+    if reading.features.crossing:
+        return True
+    share = max(hits[one.passage].score for one in chosen) if reading.features.share else 0.0
+    if any(term.han for term in terms):
+        telling = model.han_share if share else model.han
+    else:
+        telling = model.other_share if share else model.other
+    score = (
+        telling.constant
+        + telling.open * _open(terms, reading, chosen)
+        + telling.named * _named(subject, terms, reading, chosen)
+        + telling.measured * kind.is_measure
+        + telling.typed * bool(kind.asked)
+        + telling.share * share
+    )
+    return score >= 0.0
+
+
+def measured(kind: AnswerType, reading: Reading, chosen: Sequence[Scored]) -> Reading:
+    """The units that show the measure asked for and hold about as much as ``chosen``."""
+    least = _AS_MUCH * max((one.fit for one in chosen), default=0.0)
+    units = [one for one in reading.units if kind.shown(one.unit) and one.fit >= least]
+    return msgspec.structs.replace(reading, units=tuple(units))
+
+
+def _open(terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]) -> float:
+    total = sum(term.weight for term in terms)
+    best = max(chosen, key=lambda one: (one.fit, -one.passage))
+    around = [one.own for one in reading.units if one.passage == best.passage]
+    return sum(
+        term.weight * (1.0 - max(own[at] for own in around)) for at, term in enumerate(terms)
+    ) / (total or 1.0)
+
+
+def _named(
+    subject: Subject, terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]
+) -> float:
+    if any(len(one.unit.text) > _SAYS_ONE_THING[one.unit.has_han] for one in chosen):
+        return 0.0
+    held = [max(one.own[at] for one in chosen) for at in range(len(terms))]
+    asked_of = subject.asked_of(terms, held)
+    if not asked_of or any(held[at] >= _HELD for at in asked_of):
+        return 0.0
+    total = sum(term.weight for term in terms)
+    return sum(
+        term.weight * (1.0 - have) for term, have in zip(terms, reading.held, strict=True)
+    ) / (total or 1.0)

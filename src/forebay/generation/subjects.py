@@ -1,0 +1,368 @@
+"""Whether a statement tells of another thing of the kind that is asked about.
+
+The second pump is asked about, and the sentence tells of the first: the place beside a word that
+both hold is taken by another word. Where question and statement are in different scripts, only
+what needs no translation is compared: codes, and marks of closed classes (``marks``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import rjieba
+
+from forebay.generation.marks import groups_of, han_number, mark_of, marks
+from forebay.generation.passages import Unit
+from forebay.generation.terms import (
+    HAN,
+    MAX_QUESTION_CHARACTERS,
+    NAME_WEIGHT,
+    WORD_WEIGHT,
+    Term,
+    fold,
+    question_terms,
+    stems,
+)
+
+_WORD = re.compile(rf"[^\W_{HAN}]+(?:['’\-/][^\W_{HAN}]+)*|[,.;:!?()]")
+_CODE = re.compile(r"(?<![a-z\d])([a-z]{1,6})-?(\d{1,6})([a-z]{0,3})(?![a-z\d])")
+_HAN_CHARACTER = re.compile(f"[{HAN}]")
+_NUMBERED = re.compile(r"\b([a-z]{3,}) (\d{1,3}|[a-z])\b(?![.,:]\d| ?%)")
+_BEFORE = frozenset(
+    "the a an our your my his her its their this that these those each every all any no some both "
+    "of for in on at to from by with about during per under over between and or than as if , : ; ("
+    " is are was were does did do can may must should will has have many much".split()
+)
+"""What stands before the modifier of a thing; the beginning of a sentence does, too."""
+_HELPING = frozenset("do does did can could may might must should will would".split())
+_MONTHS = frozenset(
+    "january february march april may june july august september october november december".split()
+)
+_NEXT = frozenset("during per within until before after since while because up".split())
+_STATES = frozenset("lost broken damaged stolen missing expired unused".split())
+"""A lost key is no other kind of key."""
+_LEADING = frozenset("东南西北上下左右東")
+_ASKING = frozenset("几 多 多少 何 哪 几个".split())
+_HELD = 0.4
+_DIGITS = "[零〇一二两三四五六七八九十百]+"
+_HAN_NUMBERED = re.compile(
+    rf"(?:第(?P<any>\d+|{_DIGITS})(?P<kind>[{HAN}])"
+    rf"|(?P<named>\d+|{_DIGITS})(?P<class>[号號期栋座楼代线区组级班]))(?P<what>[{HAN}]{{2}})"
+)
+_PRONOUN = re.compile(r"(?:it|its|they|their|this|he|she)\b|[它他她其该]")
+_ONE_THING = {True: 64, False: 150}
+"""Characters beyond which a sentence (Chinese, other) tells of several things."""
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """A modifier and what it modifies; ``after``: "turbine 2", else "second turbine"."""
+
+    word: str
+    head: str
+    mark: str | None
+    after: bool = False
+    sole: bool = False
+
+
+class Subject:
+    """What a question asks about, read once and compared with every statement."""
+
+    def __init__(self, question: str, terms: Sequence[Term]) -> None:
+        folded = fold(question[:MAX_QUESTION_CHARACTERS])
+        self._terms = [term for term in terms if term.weight >= WORD_WEIGHT]
+        self._stems = stems(folded)
+        self._folded = folded
+        self._han = _HAN_CHARACTER.search(folded) is not None
+        self._codes = set(_CODE.findall(folded))
+        self._pairs = tuple(_han_pairs(folded) if self._han else _pairs(folded))
+        self._numbered = _numbered(folded) if self._han else {}
+        self._marks: dict[str, set[str]] | None = None
+
+    def is_another(self, unit: Unit, head: Unit) -> bool:
+        """Whether ``unit``, under the title and headings ``head``, tells of a sibling."""
+        if unit.kind not in ("sentence", "item"):
+            return False
+        if self._codes and self._another_code(unit, head):
+            return True
+        han = _HAN_CHARACTER.search(unit.folded) is not None
+        if han != self._han:
+            return self._another_mark(unit, head, han=han)
+        if len(unit.text) > _ONE_THING[han]:
+            # It tells of several things, and names each in more than one way.
+            return False
+        if han and any(
+            key in self._numbered and not values & self._numbered[key]
+            for key, values in _numbered(unit.folded).items()
+        ):
+            return True
+        taken = self._taken_han if han else self._taken
+        return any(taken(pair, unit, head) for pair in self._pairs)
+
+    def agrees(self, unit: Unit) -> bool:
+        """Whether a unit holds a code or a mark of the question, in whatever language."""
+        if self._codes & set(_CODE.findall(unit.folded)):
+            return True
+        mine = self._all_marks()
+        there = _all_marks(unit.folded, han=unit.has_han)
+        return any(names & there.get(group, set()) for group, names in mine.items())
+
+    def _all_marks(self) -> dict[str, set[str]]:
+        if self._marks is None:
+            self._marks = _all_marks(self._folded, han=self._han)
+        return self._marks
+
+    def asked_of(self, terms: Sequence[Term], held: Sequence[float]) -> list[int]:
+        """Which terms are no part of what is asked about, by what statements hold of each.
+
+        Names, codes and what pairs of held words consist of are what is asked about.
+        """
+        there = {term.key for term, have in zip(terms, held, strict=True) if have >= _HELD}
+        about: set[str] = set()
+        for pair in self._pairs:
+            if self._han:
+                parts = {key for key in there if key in pair.word + pair.head or pair.head in key}
+                about |= parts if any(pair.head in key for key in parts) else set()
+            elif {pair.word, pair.head} <= there:
+                about |= {pair.word, pair.head}
+        return [
+            at
+            for at, term in enumerate(terms)
+            if term.weight < NAME_WEIGHT and term.key not in about and not self._in_code(term.key)
+        ]
+
+    def _in_code(self, key: str) -> bool:
+        return any(key in code[:2] for code in self._codes)
+
+    def _another_code(self, unit: Unit, head: Unit) -> bool:
+        there = set(_CODE.findall(unit.folded))
+        if not there or there & self._codes or set(_CODE.findall(head.folded)) & self._codes:
+            return False
+        return {code[0] for code in there} >= {code[0] for code in self._codes}
+
+    def _another_mark(self, unit: Unit, head: Unit, *, han: bool) -> bool:
+        if len(unit.text) > _ONE_THING[han]:
+            return False
+        mine = self._all_marks()
+        if not mine:
+            return False
+        there = _all_marks(unit.folded, han=han)
+        above = marks(head.folded)
+        return any(
+            group in there and not (there[group] | above.get(group, set())) & names
+            for group, names in mine.items()
+        )
+
+    def _taken(self, pair: Pair, unit: Unit, head: Unit) -> bool:
+        if pair.head not in unit.stems or pair.word in head.stems:
+            return False
+        # "40 litres per second" is no second pump.
+        if pair.word in unit.stems and not pair.mark:
+            return False
+        words = [match[0] for match in _WORD.finditer(unit.folded)]
+        found = False
+        for at, word in enumerate(words):
+            if _stem(word) != pair.head:
+                continue
+            if pair.after:
+                number = words[at + 1] if at + 1 < len(words) else ""
+                taken = number != pair.word and _is_number(number, letter=pair.word.isalpha())
+            else:
+                taken = self._modified(words, at, pair) and not any(
+                    pair.mark and mark_of(word) == pair.mark for word in words[max(0, at - 4) : at]
+                )
+            if not taken:
+                return False
+            found = True
+        return found
+
+    def _modified(self, words: list[str], at: int, pair: Pair) -> bool:
+        """Whether another word than the question's stands before a head."""
+        word = words[at - 1] if at else ""
+        if not word or not (at < 2 or _begins(words[at - 2])) or _stem(word) in self._stems:
+            return False
+        if pair.mark:
+            # "Right answers" and "correct answers" are no two kinds.
+            mark = mark_of(word)
+            return mark is not None and bool(groups_of(pair.mark) & groups_of(mark))
+        return _tells(word) and word not in _STATES
+
+    def _taken_han(self, pair: Pair, unit: Unit, head: Unit) -> bool:
+        folded = unit.folded
+        if pair.head not in folded or pair.word + pair.head in folded:
+            return False
+        if pair.word in head.folded or (len(pair.word) > 1 and pair.word in folded):
+            return False
+        if pair.sole and not self._all_else(pair, unit):
+            return False
+        if pair.mark and any(pair.mark in names for names in marks(folded).values()):
+            return False
+        found = False
+        tokens = list(_tokens(folded))
+        for match in re.finditer(re.escape(pair.head), folded):
+            if len(pair.head) == 1 and _in_verb(tokens, match.start()):
+                continue
+            if not self._modified_han(tokens, folded, match.start(), pair):
+                return False
+            found = True
+        return found
+
+    def _modified_han(
+        self, tokens: list[tuple[int, str, str]], folded: str, start: int, pair: Pair
+    ) -> bool:
+        before = start - (folded[start - 1 : start] == "的")
+        at = next((i for i, (begin, word, _) in enumerate(tokens) if begin < before <= begin +
+                   len(word)), None)  # fmt: skip
+        if at is None:
+            return False
+        begin, word, kind = tokens[at]
+        inside = begin + len(word) > before
+        word = word[: before - begin]
+        if kind == "q" and at:
+            begin, word, kind = tokens[at - 1]
+        if word in self._folded:
+            return False
+        mark = mark_of(word) or (mark_of(word + pair.head) or mark_of(word[-1]) if inside else None)
+        if pair.mark:
+            return mark is not None and bool(groups_of(pair.mark) & groups_of(mark))
+        return inside or kind[0] in "nabftlm" or kind == "eng" or (kind == "v" and pair.sole)
+
+    def _all_else(self, pair: Pair, unit: Unit) -> bool:
+        whole = pair.word + pair.head
+        return all(unit.holds(term) for term in self._terms if term.key not in whole)
+
+
+def continues(text: str) -> bool:
+    """Whether a sentence goes on about what the one before it told of."""
+    return _PRONOUN.match(fold(text[:8])) is not None
+
+
+def _pairs(folded: str) -> Iterator[Pair]:
+    words = [match[0] for match in _WORD.finditer(folded)]
+    while words and words[-1] in ".,;:!?":
+        words.pop()
+    for at, word in enumerate(words[:-1]):
+        after = words[at + 1]
+        if _is_number(after) and word.isalpha() and _tells(word) and word not in _MONTHS:
+            yield Pair(after, _stem(word), "#" + after if after.isdigit() else None, after=True)
+        if not question_terms(after) or not after.isalpha() or mark_of(after):
+            continue
+        last = at + 2 == len(words)
+        if at and not (_begins(words[at - 1]) or (last and words[at - 1].endswith(("s", "ed")))):
+            continue
+        mark = mark_of(word)
+        # "Did Gegeen appoint": a subject and its verb.
+        tells = _tells(word) and word not in _STATES and not word.endswith("ly")
+        if at and words[at - 1] in _HELPING:
+            tells = tells and words[at + 2 : at + 3] == ["be"]
+        if mark or (tells and _ends(words, at + 2)):
+            yield Pair(_stem(word), _stem(after), mark)
+
+
+def _begins(before: str) -> bool:
+    return before in _BEFORE or before.isdigit()
+
+
+def _ends(words: list[str], at: int) -> bool:
+    if at >= len(words):
+        return True
+    if at == len(words) - 1 and not _HELPING.isdisjoint(words[:at]):
+        # "What does the heavy gate weigh": the last word is the verb.
+        return True
+    word = words[at]
+    return (
+        not question_terms(word) or word in _NEXT or word.endswith(("s", "ed")) or word[0].isdigit()
+    )
+
+
+def _tells(word: str) -> bool:
+    terms = question_terms(word)
+    return bool(terms) and terms[0].weight >= WORD_WEIGHT and not word[0].isdigit()
+
+
+def _is_number(word: str, *, letter: bool = False) -> bool:
+    """Whether a word numbers what stands before it; ``letter``: even where it may be an article."""
+    return word.isdigit() or (len(word) == 1 and word.isalpha() and (letter or word not in "ais"))
+
+
+def _stem(word: str) -> str:
+    return next(iter(stems(word)), word)
+
+
+def _tokens(folded: str) -> Iterator[tuple[int, str, str]]:
+    at = 0
+    for word, kind in rjieba.tag(folded, False):
+        yield at, word, kind
+        at += len(word)
+
+
+def _numbered(folded: str) -> dict[tuple[str, str], set[int]]:
+    """Numbers of things by what is numbered: 3号锅炉, 二期工程, 第一台风机."""
+    found: dict[tuple[str, str], set[int]] = {}
+    for match in _HAN_NUMBERED.finditer(folded):
+        written = match["any"] or match["named"]
+        value = int(written) if written.isdecimal() else han_number(written)
+        found.setdefault((match["kind"] or match["class"], match["what"]), set()).add(value)
+    return found
+
+
+def _in_verb(tokens: list[tuple[int, str, str]], at: int) -> bool:
+    """Whether a character is part of a verb: 上班 is no shift."""
+    return any(
+        kind[0] == "v" and len(word) > 1
+        for begin, word, kind in tokens
+        if begin <= at < begin + len(word)
+    )
+
+
+def _han_pairs(folded: str) -> Iterator[Pair]:
+    tokens = [(word, kind) for word, kind in rjieba.tag(folded.removeprefix("请问"), False)]
+    first = True
+    for at, (word, kind) in enumerate(tokens):
+        marked = bool(at) and len(word) == 1 and mark_of(tokens[at - 1][0]) is not None
+        if (kind[0] not in "ns" and not marked) or (len(word) > 1 and not question_terms(word)):
+            continue
+        if len(word) in (2, 3) and word[0] in _LEADING:
+            yield Pair(word[0], word[1:], mark_of(word[0]))
+        elif first and len(word) in (2, 3) and at == 0 and kind in ("n", "ns", "t", "nt", "s"):
+            yield Pair(word[:-1], word[-1], mark_of(word), sole=True)
+        first = False
+        before = at - 1
+        while before >= 0 and (tokens[before][0] == "的" or tokens[before][1] == "q"):
+            before -= 1
+        if before < 0:
+            continue
+        other, other_kind = tokens[before]
+        mark = mark_of(other)
+        # Names of people and what is tagged as such are spelled in more than one way.
+        tells = other_kind[0] in "nbts" and other_kind != "nr" and len(other) > 1
+        if mark or (tells and _tells(other) and _tells(word)):
+            yield Pair(other, word, mark)
+        elif (
+            len(word) == 1
+            and before == at - 1
+            and other_kind[0] in "vmt"
+            and (len(other) == 1 or question_terms(other))
+            and other not in _ASKING
+        ):
+            yield Pair(other, word, None, sole=True)
+
+
+def _all_marks(folded: str, *, han: bool) -> dict[str, set[str]]:
+    """Marks with those that need a look at words: 北门, "turbine 2"."""
+    found = marks(folded)
+    if not han:
+        for match in _NUMBERED.finditer(folded):
+            if _tells(match[1]) and not match[1].endswith(("s", "ed")) and match[2].isdigit():
+                found.setdefault("ordinal", set()).add("#" + match[2])
+        return found
+    tokens = list(_tokens(folded))
+    for at, (_, word, kind) in enumerate(tokens):
+        follows = tokens[at + 1][2] if at + 1 < len(tokens) else ""
+        alone = len(word) == 1 and kind[0] in "fab" and follows[:1] == "n"
+        if alone or (len(word) == 2 and kind[0] in "nst"):
+            name = mark_of(word[0])
+            for group in groups_of(name) if name else ():
+                found.setdefault(group, set()).add(name or "")
+    return found

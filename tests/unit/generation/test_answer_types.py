@@ -1,0 +1,41 @@
+"""Whether a sentence shows the type of thing a question asks for."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.generation.answer_types import AnswerType
+from forebay.generation.passages import analyse
+
+
+def shown(question: str, text: str) -> bool:
+    return AnswerType(question).shown(analyse(text, "", "", ()).units[0])
+
+
+@pytest.mark.parametrize(
+    ("question", "shows", "lacks"),
+    [
+        ("Who guards the gate?", "It is guarded by Martin Weber.", "The gate closes at 20:00."),
+        ("Who approves it?", "The director approves it.", "It takes two weeks."),
+        ("闸门由谁看守？", "闸门由王建国看守。", "闸门20:00关闭。"),
+        ("When was it built?", "It was built in 1904.", "It closes at 20:00."),
+        ("Where is it sold?", "It is sold at the main hall.", "It costs 9 euros per month."),
+        ("在哪里出售？", "在主厅出售。", "售价9元。"),
+        ("How heavy is it?", "It weighs 2 kg.", "The speed is 2800 rpm."),
+        ("有多重？", "重2千克。", "转速是2800转。"),
+        ("几点开门？", "9:00开门。", "有24个工位。"),
+        ("What colour is it?", "It is red.", "It weighs 2 kg."),
+        ("打几折？", "打八折。", "转速是1200转。"),
+        ("On which floor is it?", "It is on the second floor.", "It has 24 places."),
+    ],
+)
+def test_the_type_asked_for(question: str, shows: str, lacks: str) -> None:
+    assert shown(question, shows)
+    assert not shown(question, lacks)
+
+
+def test_without_a_type_anything_may_answer() -> None:
+    kind = AnswerType("What is a penstock?")
+    assert kind.asked == "" and not kind.is_measure
+    assert shown("What is a penstock?", "A pipe that leads water to a turbine.")
+    assert AnswerType("How heavy is it?").is_measure

@@ -1,0 +1,75 @@
+"""Questions in another script than the passages: by types, codes, marks and values."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from forebay.generation import ExtractiveGenerator
+from forebay.testing.embedding import WordCounter
+from forebay.testing.generation import passage
+from tests.unit.generation.test_extractive import asked
+
+
+def draft(question: str, *texts: str, language: str) -> tuple[str, bool]:
+    hits = [
+        msgspec.structs.replace(passage(text, number=number, score=0.6), cosine=0.7, around=0.3)
+        for number, text in enumerate(texts, 1)
+    ]
+    request = asked(question, *hits, language=language)
+    found = ExtractiveGenerator(WordCounter()).draft(request)
+    return "".join(found.pieces), found.refused
+
+
+@pytest.mark.parametrize(
+    ("question", "one", "other", "language"),
+    [
+        (
+            "一号水泵的流量是多少？",
+            "The flow rate of the first pump is 40 litres per second.",
+            "According to the test sheet the flow rate of the first pump is 52 litres per second.",
+            "zh",
+        ),
+        (
+            "When was the second pump overhauled?",
+            "二号水泵上一次大修是在2023年3月12日。",
+            "日志显示，二号水泵上一次大修在2023-05-04。",
+            "en",
+        ),
+    ],
+)
+def test_documents_that_contradict_each_other_are_both_quoted(
+    question: str, one: str, other: str, language: str
+) -> None:
+    quoted, refused = draft(question, one, other, language=language)
+    assert not refused
+    assert f"{one} [1]" in quoted and f"{other} [2]" in quoted
+
+
+def test_two_notations_of_one_date_are_no_contradiction() -> None:
+    one, other = "二号水泵上一次大修是在2023年3月12日。", "日志显示，二号水泵大修在2023-03-12。"
+    quoted, _ = draft("When was the second pump overhauled?", one, other, language="en")
+    assert (one in quoted) != (other in quoted)
+
+
+def test_a_contradiction_across_languages_is_quoted_with_both_sides() -> None:
+    english, chinese = "The north gate closes at 18:00.", "北门下午五点半关闭。"
+    quoted, refused = draft("When does the north gate close?", english, chinese, language="en")
+    assert not refused and english in quoted and chinese in quoted
+    quoted, _ = draft(
+        "When does the north gate close?", english, "北门下午六点关闭。", language="en"
+    )
+    assert "六点" not in quoted
+
+
+def test_another_thing_of_the_kind_is_refused() -> None:
+    text = "The first pump weighs 640 kg."
+    assert draft("二号水泵有多重？", text, language="zh")[1]
+    assert not draft("一号水泵有多重？", text, language="zh")[1]
+    assert draft("When does the south gate close?", "北门20:00关闭。", language="en")[1]
+
+
+def test_the_sentence_that_shows_the_type_is_quoted() -> None:
+    text = "The first pump is painted often. It stands well. The staff like it. It weighs 640 kg."
+    quoted, refused = draft("一号水泵有多重？", text, language="zh")
+    assert not refused and "640 kg" in quoted
