@@ -59,6 +59,8 @@ BENCHMARKS = (
     Benchmark("simulator", "benchmarks/simulator/shapes.py"),
     Benchmark("simulator", "benchmarks/simulator/truth.py"),
     Benchmark("retrieval", "benchmarks/retrieval/speed.py --data {data} --cache {cache}"),
+    Benchmark("answers", "benchmarks/answers/measure.py"),
+    Benchmark("answers", "benchmarks/answers/natural.py --data {data} --cache {cache}"),
     Benchmark("caching", "benchmarks/caching/parts.py"),
     Benchmark("caching", "benchmarks/caching/serving.py --data {data} --cache {cache}"),
 )
