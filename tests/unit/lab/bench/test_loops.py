@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from forebay.lab.bench.options import Snapshot
 from forebay.lab.bench.run import run_bench
 from forebay.lab.measure.result import OK
@@ -108,9 +106,10 @@ async def test_a_stall_cannot_hide() -> None:
     async with raw_target(stalling) as target:
         result = await run_bench(options(target, load, max_connections=200))
     assert result.total.statuses == {OK: 150}
-    # The first waited 2 s, the last of the stall hardly at all: uniform over the stall.
-    assert result.total.total.p99_s == pytest.approx(1.97, abs=0.1)
-    assert result.total.total.p50_s == pytest.approx(0.5, abs=0.15)
+    # The first waited 2 s, the last of the stall hardly at all: uniform over the stall, which
+    # makes 1.97 s and 0.5 s; a busy machine adds to that.
+    assert result.total.total.p99_s > 1.87
+    assert 0.35 < result.total.total.p50_s < 1.5
     assert result.generator is not None and result.generator.valid
     assert result.generator.max_in_flight > 90
 
