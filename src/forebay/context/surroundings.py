@@ -105,11 +105,17 @@ class Surroundings:
             return False
 
     def _join(self, stretches: Sequence[_Stretch], near: Mapping[int, ChunkRow]) -> None:
-        """Hits that touch are one passage; that costs nothing."""
-        for stretch in stretches:
-            for side in (1, -1):
-                while not stretch.gone and self._meet(stretch, side, stretches, near):
-                    pass
+        """Hits that touch are one passage; that costs nothing.
+
+        One that has taken in another may touch the next on either side: until none touch.
+        """
+        while any(
+            self._meet(stretch, side, stretches, near)
+            for stretch in stretches
+            for side in (1, -1)
+            if not stretch.gone
+        ):
+            pass
 
     def _grow(self, stretches: Sequence[_Stretch], near: Mapping[int, ChunkRow]) -> None:
         """Add a neighbour at a time, what follows first, the best passage first."""
@@ -120,7 +126,7 @@ class Surroundings:
                 continue
             left -= row.tokens
             stretch.add([row], side)
-            self._meet(stretch, side, stretches, near)
+            self._join(stretches, near)
 
     def _turns(self, stretches: Sequence[_Stretch]) -> Iterator[tuple[_Stretch, int]]:
         for _ in range(self._settings.surrounding_chunks):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from forebay.context import ContextSettings, Surroundings
@@ -159,6 +159,7 @@ def test_a_table_header_is_not_shown_twice() -> None:
     assert part.chunk.context == "name | price" and part.chunk.text == "pump | 5\nhose | 7"
 
 
+@example(1059)
 @given(st.integers(0, 2**32))
 def test_spans_are_exact_and_no_text_stands_twice(seed: int) -> None:
     chance = random.Random(seed)
