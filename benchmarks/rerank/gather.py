@@ -145,12 +145,13 @@ def _joined(parts: list[Any]) -> Any:
 def _sources() -> str:
     """The code that candidates and features come from."""
     import forebay.rerank.features as features
+    import forebay.rerank.places as places
     import forebay.retrieval.fusion as fusion
     import forebay.retrieval.retriever as retriever
     import forebay.retrieval.terms as terms
 
     digest = hashlib.sha256()
-    for module in (features, fusion, retriever, terms):
+    for module in (features, places, fusion, retriever, terms):
         digest.update(Path(str(module.__file__)).read_bytes())
     return digest.hexdigest()
 

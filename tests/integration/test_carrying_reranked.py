@@ -39,20 +39,12 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def any_model() -> LightModel:
     """A model that orders by whatever it happens to: it must do so twice alike."""
     chance = np.random.default_rng(11)
-    width = len(FEATURES) + 1
-    shapes = {
-        "mean": (len(FEATURES),),
-        "query": (SPEC.dimensions, 4),
-        "passage": (SPEC.dimensions, 4),
-        "hidden": (width, 3),
-        "offset": (3,),
-        "linear": (width,),
-        "out": (3,),
-    }
+    shapes = {"query": (SPEC.dimensions, 4), "passage": (SPEC.dimensions, 4)}
     parameters = {
         name: chance.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()
     }
-    parameters["deviation"] = np.ones(len(FEATURES), np.float32)
+    parameters["linear"] = chance.random(len(FEATURES)).astype(np.float32)
+    parameters["deviation"] = np.ones(len(FEATURES) - 1, np.float32)
     return LightModel(
         light_graph(parameters, LightDescription("random", FEATURES_VERSION, 0.0, 1.0, "chance"))
     )

@@ -9,6 +9,7 @@ import pytest
 from forebay.kernel.documents import ChunkRow, Hit
 from forebay.kernel.stages import HitVectors
 from forebay.rerank.features import FEATURES, candidates_of, query_units
+from tests.unit.rerank import plain_features
 
 
 def hit(text: str, score: float = 0.5, title: str = "", **fields: object) -> Hit:
@@ -16,6 +17,10 @@ def hit(text: str, score: float = 0.5, title: str = "", **fields: object) -> Hit
         1, "d", 0, 0, len(text), text, "", 1, None, (), title, "s", "en", (), (), {}, 1
     )  # fmt: skip
     return Hit(msgspec.structs.replace(row, **fields), score, 1.0, 0.4)
+
+
+def chinese(one: Hit) -> ChunkRow:
+    return msgspec.structs.replace(one.chunk, language="zh")
 
 
 def vectors(count: int, dimensions: int = 8) -> HitVectors:
@@ -54,25 +59,24 @@ def test_units_are_stems_and_han_pairs_without_common_words() -> None:
     ],
 )
 def test_words_that_stand_together_fill_a_window(query: str, near: str, far: str) -> None:
-    hits = [hit(near), hit(far), hit("Nothing of the kind; 无关。")]
+    language = "en" if query.isascii() else "zh"
+    hits = [hit(text, language=language) for text in (near, far, "Nothing of the kind; 无关。")]
     windows = column(query, hits, "window")
     assert windows[0] > windows[1] > windows[2] == 0.0
     assert column(query, hits, "adjacent")[0] > column(query, hits, "adjacent")[1]
-    words = column(query, hits, "words")
-    assert words[0] >= words[1] > 0.0 == words[2]
 
 
-def test_titles_asked_for_and_titles_named_by_others() -> None:
+def test_titles_named_by_others() -> None:
     hits = [
         hit("Shot in Leland by King.", 0.9, "Maximum Overdrive (film)"),
         hit("Stephen King wrote it.", 0.8, "Stephen King"),
         hit("The film Maximum Overdrive was directed by Stephen King.", 0.7, "Directors"),
     ]
     query = "who directed maximum overdrive (film)"
-    assert column(query, hits, "title_whole") == [1.0, 0.0, 0.0]
-    assert column(query, hits, "linked")[:2] == pytest.approx([np.exp(-1), np.exp(-1)], rel=1e-5)
-    assert column(query, hits, "links") == pytest.approx([0.0, 0.0, 1.0])
-    assert column(query, hits, "title")[0] > column(query, hits, "title")[2]
+    told = column(query, hits, "linked")
+    assert told == pytest.approx([np.exp(-1), np.exp(-1), 0.0], rel=1e-5)
+    foreign = [msgspec.structs.replace(hits[0], chunk=chinese(hits[0])), *hits[1:]]
+    assert column(query, foreign, "linked")[0] == 0.0, "names say nothing across languages"
 
 
 def test_numbers_count_apart() -> None:
@@ -88,16 +92,67 @@ def test_the_other_language_is_credited_with_the_favourites_words() -> None:
         hit("退货说明", 0.7, language=""),
         hit("nothing", 0.1),
     ]
-    own, told, seen, other = column("parcels returns", hits, "words")
+    own, told, seen, other = column("parcels returns", hits, "window")
     assert own == 1.0 and other == 0.0
     assert told == seen == pytest.approx(1.0, abs=1e-3)
-    assert column("包裹退货", hits[1:], "words")[2] > 0.0, "an English text among Chinese ones"
-    assert column("包裹退货", [hits[0], hits[3]], "words") == [0.0, 0.0], "nobody to compare with"
+    assert column("parcels returns", hits, "foreign") == [0.0, 1.0, 1.0, 0.0]
+    assert column("包裹退货", hits[1:], "window")[2] > 0.0, "an English text among Chinese ones"
+    assert column("包裹退货 parcels", [hits[0], hits[3]], "window") == [0.0, 0.0], "all foreign"
+    assert column("2019 包裹", [hit("in 2019"), hit("in 2018")], "numbers") == [0.5, -0.5]
 
 
 def test_the_words_of_headings_and_tables_count() -> None:
     hits = [hit("| 7 |", context="| days |", heading_path=("Returns",)), hit("| 7 |")]
-    assert column("returns days", hits, "words") == [1.0, 0.0]
+    assert column("returns days", hits, "early") == [1.0, 0.0]
+
+
+def test_cosines_across_languages_count_once_more() -> None:
+    hits = [hit("one"), hit("two"), hit("三", language="zh"), hit("四", language="zh")]
+    hits = [
+        msgspec.structs.replace(one, cosine=cosine)
+        for one, cosine in zip(hits, (0.4, 0.2, 0.5, 0.3), strict=True)
+    ]
+    told, foreign = column("which", hits, "cosine"), column("which", hits, "cosine_foreign")
+    assert told[2] > told[0] > 0.0 > told[3] > told[1]
+    assert foreign == [0.0, 0.0, *told[2:]]
+
+
+_SAID = (
+    "return returns returned reset portal password door 2019 2.5% FB-2041 uk a i 退货 包裹 七天 "
+    "备份脚本 上传 失败 退 退货退货退 GitHub备份脚本 ＦＢ－２０４１ élan élan's naïve Stephen King "
+    "Maximum Overdrive transmissions understandably 𠮷野家 e. ( ) , 。 \n ﷺ"
+).split(" ")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_features_of_words_are_those_said_plainly(seed: int) -> None:
+    chance = np.random.default_rng(seed)
+
+    def said(words: int, apart: str) -> str:
+        return apart.join(chance.choice(_SAID, words))
+
+    hits = [
+        hit(
+            said(int(chance.integers(0, 300)), " " if chance.random() < 0.7 else ""),
+            float(chance.random()),
+            said(int(chance.integers(0, 4)), " ") + (" (film)" if chance.random() < 0.3 else ""),
+            context=said(int(chance.integers(0, 4)), " "),
+            heading_path=tuple(said(2, " ") for _ in range(chance.integers(0, 3))),
+            language="en",
+        )
+        for _ in range(int(chance.integers(1, 12)))
+    ]
+    query = said(int(chance.integers(1, 40)), " " if chance.random() < 0.7 else "")
+    chunks = [one.chunk for one in hits]
+    made = candidates_of(query, hits, vectors(len(hits))).features
+    first = FEATURES.index("window")
+    wanted = plain_features.words(query, chunks)
+    own = made[:, -1] == 0.0
+    if not own.any():
+        wanted[:, [0, 1, 3]] = 0.0
+    assert made[:, first : first + 4] == pytest.approx(wanted, abs=1e-6)
+    named = plain_features.linked([one.score for one in hits], chunks) * own
+    assert made[:, FEATURES.index("linked")] == pytest.approx(named, abs=1e-6)
 
 
 @pytest.mark.parametrize(

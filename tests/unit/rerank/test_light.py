@@ -27,6 +27,7 @@ def examples(queries: int = 6, most: int = 9) -> LightExamples:
         return rows
 
     features = chance.standard_normal((queries, most, len(FEATURES))).astype(np.float32)
+    features[..., -1] = chance.random((queries, most)) < 0.5
     mask = np.ones((queries, most), np.bool_)
     shares = np.full((queries, most), 1 / most, np.float32)
     weight = np.ones(queries, np.float32)
@@ -37,9 +38,8 @@ def examples(queries: int = 6, most: int = 9) -> LightExamples:
 
 def graph(version: int = FEATURES_VERSION) -> tuple[bytes, dict[str, np.ndarray]]:
     chance = np.random.default_rng(4)
-    parameters = first_parameters(examples(), LightTraining(dimensions=8, hidden=5))
-    for name in ("linear", "out", "offset"):
-        parameters[name] = chance.standard_normal(parameters[name].shape).astype(np.float32)
+    parameters = first_parameters(examples(), LightTraining(dimensions=8))
+    parameters["linear"] = chance.random(parameters["linear"].shape).astype(np.float32)
     parameters["query"] = parameters["query"].astype(np.float16).astype(np.float32)
     parameters["passage"] = parameters["passage"].astype(np.float16).astype(np.float32)
     description = LightDescription("embedder", version, 1.5, 0.5, "made up")

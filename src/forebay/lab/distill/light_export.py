@@ -34,16 +34,12 @@ class LightDescription(msgspec.Struct, frozen=True):
 def light_graph(parameters: Parameters, description: LightDescription) -> bytes:
     """Return the model's file: projections in half precision, all else in single."""
     dimensions, _ = parameters["query"].shape
-    features = len(parameters["mean"])
+    features = len(parameters["deviation"]) + 1
     constants = {
-        "mean": parameters["mean"],
         "deviation": parameters["deviation"],
         "query_axes_half": parameters["query"].astype(np.float16),
         "passage_axes_half": parameters["passage"].astype(np.float16),
-        "hidden": parameters["hidden"],
-        "offset": parameters["offset"],
         "linear": parameters["linear"][:, None],
-        "out": parameters["out"][:, None],
         "low": np.array(-CLIP, np.float32),
         "high": np.array(CLIP, np.float32),
         "spread": np.array(SPREAD, np.float32),
@@ -53,6 +49,8 @@ def light_graph(parameters: Parameters, description: LightDescription) -> bytes:
         "width": np.array(description.width, np.float32),
         "zero": np.array([0], np.int64),
         "one": np.array([1], np.int64),
+        "last": np.array([features - 1], np.int64),
+        "end": np.array([features], np.int64),
     }
     graph = helper.make_graph(
         [*_likeness(), *_head()],
@@ -84,7 +82,7 @@ def light_graph(parameters: Parameters, description: LightDescription) -> bytes:
 
 
 def _likeness() -> list[onnx.NodeProto]:
-    """``likeness`` (n x 1): cosines of the projections, less their mean, spread."""
+    """``likeness`` (n x 1): cosines of the projections, less their mean, of foreign candidates."""
     node = helper.make_node
     return [
         node("Cast", ["query_axes_half"], ["query_axes"], to=TensorProto.FLOAT),
@@ -96,7 +94,9 @@ def _likeness() -> list[onnx.NodeProto]:
         node("MatMul", ["passages", "asked_column"], ["alike"]),
         node("ReduceMean", ["alike", "zero"], ["alike_mean"], keepdims=1),
         node("Sub", ["alike", "alike_mean"], ["alike_apart"]),
-        node("Mul", ["alike_apart", "spread"], ["likeness"]),
+        node("Mul", ["alike_apart", "spread"], ["alike_spread"]),
+        node("Slice", ["features", "last", "end", "one"], ["foreign"]),
+        node("Mul", ["alike_spread", "foreign"], ["likeness"]),
     ]
 
 
@@ -104,17 +104,15 @@ def _head() -> list[onnx.NodeProto]:
     """``scores`` and ``relevance`` (n) of features and ``likeness``."""
     node = helper.make_node
     return [
-        node("Sub", ["features", "mean"], ["features_apart"]),
-        node("Div", ["features_apart", "deviation"], ["features_scaled"]),
-        node("Clip", ["features_scaled", "low", "high"], ["features_bounded"]),
-        node("Concat", ["features_bounded", "likeness"], ["inputs"], axis=1),
-        node("Gemm", ["inputs", "hidden", "offset"], ["hidden_sum"]),
-        node("Tanh", ["hidden_sum"], ["hidden_out"]),
-        node("MatMul", ["hidden_out", "out"], ["bent"]),
-        node("MatMul", ["inputs", "linear"], ["straight"]),
+        node("Slice", ["features", "zero", "last", "one"], ["told"]),
+        node("ReduceMean", ["told", "zero"], ["told_mean"], keepdims=1),
+        node("Sub", ["told", "told_mean"], ["told_apart"]),
+        node("Div", ["told_apart", "deviation"], ["told_scaled"]),
+        node("Clip", ["told_scaled", "low", "high"], ["told_bounded"]),
+        node("Concat", ["told_bounded", "likeness"], ["inputs"], axis=1),
+        node("MatMul", ["inputs", "linear"], ["learned"]),
         node("Gather", ["features", "zero"], ["fused"], axis=1),
         node("Mul", ["fused", "fused_weight"], ["fused_scaled"]),
-        node("Add", ["bent", "straight"], ["learned"]),
         node("Add", ["learned", "fused_scaled"], ["score_column"]),
         node("Squeeze", ["score_column", "one"], ["scores"]),
         node("Sub", ["scores", "middle"], ["away"]),

@@ -17,16 +17,15 @@ from forebay.lab.distill.light import (
     train,
 )
 
-SMALL = LightTraining(
-    dimensions=8, hidden=4, epochs=60, batch=8, learning_rate=1e-2, margin=0.5, decay=0.0, share=1.0
-)
+SMALL = LightTraining(dimensions=8, epochs=60, batch=8, learning_rate=3e-2, margin=0.5, decay=0.0)
 
 
 def examples(queries: int = 24, most: int = 6, seed: int = 3) -> LightExamples:
     """Candidates of which those with a large third feature are relevant."""
     chance = np.random.default_rng(seed)
     features = chance.standard_normal((queries, most, 5)).astype(np.float32)
-    features[..., 0] *= 0.05
+    features[..., 0] *= 0.02
+    features[..., -1] = chance.random((queries, most)) < 0.5
     mask = np.arange(most) < chance.integers(2, most + 1, (queries, 1))
     vectors = chance.standard_normal((queries, most, 12)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)
@@ -46,8 +45,7 @@ def test_gradients_are_those_of_finite_differences() -> None:
     chance = np.random.default_rng(5)
     data = examples()
     parameters = first_parameters(data, SMALL)
-    for name in ("linear", "out", "offset"):
-        parameters[name] = chance.standard_normal(parameters[name].shape).astype(np.float32)
+    parameters["linear"] = chance.random(parameters["linear"].shape).astype(np.float32)
     exact = wide(parameters)
     data = msgspec.structs.replace(
         data,
@@ -111,3 +109,23 @@ def test_padding_has_no_share_and_changes_nothing() -> None:
     assert one[0] == pytest.approx(two[0])
     for name, gradient in one[1].items():
         assert gradient == pytest.approx(two[1][name], abs=1e-6)
+
+
+def test_no_weight_works_against_a_feature() -> None:
+    data = examples()
+    against = msgspec.structs.replace(data, target=shares_of(-4 * data.features[..., 2], data.mask))
+    learned = train(against, SMALL)["linear"]
+    assert learned.min() == 0.0 == learned[2]
+    assert train(data, SMALL)["linear"][2] > 0.5
+
+
+def test_projections_are_heard_across_languages_alone() -> None:
+    data = examples()
+    features = data.features.copy()
+    features[..., -1] = 0.0
+    own = msgspec.structs.replace(data, features=features)
+    parameters = first_parameters(data, SMALL)
+    parameters["linear"][-1] = 1.0
+    turned = {**parameters, "query": parameters["query"][:, ::-1].copy()}
+    assert np.array_equal(score(parameters, own), score(turned, own))
+    assert not np.array_equal(score(parameters, data), score(turned, data))

@@ -17,7 +17,7 @@ from forebay.lab.distill.light_data import (
     scores_of,
 )
 
-SMALL = LightTraining(dimensions=4, hidden=2)
+SMALL = LightTraining(dimensions=4)
 
 
 def row(group: str, relevant: tuple[int, ...], count: int = 4, seed: int = 0) -> LightRow:
@@ -75,7 +75,7 @@ def test_measures_are_of_the_order_by_scores() -> None:
 
 def test_scores_of_rows_do_not_depend_on_their_neighbours() -> None:
     rows = [row("a", (0,), 4, seed=1), row("a", (1,), 2, seed=2)]
-    parameters = first_parameters(examples_of(rows), LightTraining(dimensions=4, hidden=2))
+    parameters = first_parameters(examples_of(rows), LightTraining(dimensions=4))
     together = scores_of(parameters, rows)
     assert [len(scores) for scores in together] == [4, 2]
     assert scores_of(parameters, rows[1:])[0] == pytest.approx(together[1])
