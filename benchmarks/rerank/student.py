@@ -3,8 +3,9 @@
     python benchmarks/rerank/student.py --data ../shared/data > benchmarks/rerank/student.json
 
 What ``forebay distill --teacher sentences`` does, over the candidates of ``gather.py``: the teacher
-scores every candidate of every question, the student learns its shares on the half of even CRC-32,
-and both order the other half. Labels measure; they teach nothing. A sentence is embedded once.
+scores every candidate of every question, the student learns on the half of even CRC-32, once by the
+teacher's shares alone and once with labels beside them, and all order the other half; beside them
+the model in the package, which was trained by labels. A sentence is embedded once.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from gather import Gathered, gather, machine, trainable
+from gather import Gathered, gather, machine
 
 from forebay.app.settings import load_settings, model_cache
 from forebay.embedding.opening import open_embedder
@@ -31,11 +32,20 @@ from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.documents import Vectors
 from forebay.kernel.stages import Embedder, EmbedderSpec
 from forebay.lab.distill.light import LightTraining, train
-from forebay.lab.distill.light_data import LightRow, examples_of, ndcg_of, scores_of
+from forebay.lab.distill.light_data import (
+    LABEL_SHARE,
+    LightRow,
+    examples_of,
+    ndcg_of,
+    scores_of,
+)
 from forebay.pipeline.reranking import text_of
+from forebay.rerank.features import Candidates
+from forebay.rerank.light import LightModel
 from forebay.rerank.sentences import SentenceReranker, SentenceSettings
 
 SEED, DRAWS, AT_ONCE = 1, 2000, 8
+WAYS = {"by the teacher alone": 0.0, "with labels beside": LABEL_SHARE}
 _NEVER = 1e-6
 
 
@@ -122,10 +132,16 @@ async def main() -> None:
     data = arguments.data / "retrieval"
     for name in arguments.sets:
         rows = await taught(teacher, gather(data, arguments.cache, name, 30))
-        learning = trainable(data, name, rows)
-        model = train(examples_of(learning), LightTraining(), lambda *_: None)
+        learning = [row for row in rows if not row.held_out]
         held = [row for row in rows if row.held_out]
-        found = {"trained_on": len(learning), **shares(held, scores_of(model, held))}
+        found: dict[str, Any] = {"trained_on": len(learning)}
+        for way, label_share in WAYS.items():
+            model = train(examples_of(learning, 1.0, label_share), LightTraining())
+            found[way] = shares(held, scores_of(model, held))
+        package = LightModel.shipped()
+        made = [Candidates(row.features, row.query, row.vectors) for row in held]
+        scores = [np.array(package.run(one)[0], np.float32) for one in made]
+        found["model in the package"] = shares(held, scores)
         report["sets"][name] = found
         print(name, found, file=sys.stderr, flush=True)
     await embedder.close()

@@ -6,7 +6,9 @@ rightly before the second, were both relevances independent, is
 
     sure = r1 (1 - r2) / (r1 (1 - r2) + r2 (1 - r1))
 
-and the dear model is asked when that is under ``sure_from``.
+and the dear model is asked when that is under ``sure_from``. F1.11's floor of .3 is of raw scores;
+of relevances that are probabilities, .01 is where a dear model's hearing a candidate stops paying
+(``benchmarks/rerank/cascade.py``).
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class CascadeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             description="Candidates less relevant than this by the light reranker are never "
             "given to the dear one (F1.11).",
         ),
-    ] = 0.3
+    ] = 0.01
     sure_from: Annotated[
         float,
         Meta(

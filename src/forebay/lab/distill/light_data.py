@@ -15,6 +15,7 @@ from forebay.lab.evaluate.intervals import mean_interval
 from forebay.lab.evaluate.measures import ndcg
 
 Floats = NDArray[np.float32]
+LABEL_SHARE = 0.5
 _SCORED_AT_ONCE = 256
 
 
@@ -58,11 +59,15 @@ def is_held_out(question: str) -> bool:
     return zlib.crc32(question.encode()) % 2 == 1
 
 
-def examples_of(rows: Sequence[LightRow], temperature: float = 1.0) -> LightExamples:
-    """What to train on: the teacher's shares where there is one, else even shares of the relevant.
+def examples_of(
+    rows: Sequence[LightRow], temperature: float = 1.0, label_share: float = LABEL_SHARE
+) -> LightExamples:
+    """What to train on: the teacher's shares where there is one, even shares of the relevant.
 
-    Rows without a relevant candidate teach nothing without a teacher and are left out. A group
-    weighs by the square root of its questions, so that none drowns the others.
+    Where a row has both, labels weigh ``label_share``: what a teacher knows by reading a text
+    closely cannot all be seen in its vector, and labels tell which of it is worth learning. Rows
+    without a relevant candidate teach nothing without a teacher and are left out. A group weighs by
+    the square root of its questions, so that none drowns the others.
     """
     rows = [row for row in rows if row.teacher or row.relevant.any()]
     counts: dict[str, int] = {}
@@ -73,12 +78,21 @@ def examples_of(rows: Sequence[LightRow], temperature: float = 1.0) -> LightExam
     target = np.zeros_like(plain.target)
     for place, row in enumerate(rows):
         count = len(row.documents)
+        heard = _heard(row, label_share)
         if row.teacher:
             told = np.array([row.teacher], np.float32)
-            target[place, :count] = shares_of(told, np.ones_like(told, np.bool_), temperature)[0]
-        else:
-            target[place, :count] = row.relevant / row.relevant.sum()
+            shares = shares_of(told, np.ones_like(told, np.bool_), temperature)[0]
+            target[place, :count] = (1.0 - heard) * shares
+        if heard:
+            target[place, :count] += heard * row.relevant / row.relevant.sum()
     return msgspec.structs.replace(plain, target=target, weight=weight / weight.mean())
+
+
+def _heard(row: LightRow, label_share: float) -> float:
+    """How much a row's labels weigh beside its teacher."""
+    if not row.relevant.any():
+        return 0.0
+    return label_share if row.teacher else 1.0
 
 
 def scores_of(parameters: Parameters, rows: Sequence[LightRow]) -> list[Floats]:

@@ -49,6 +49,13 @@ def test_labels_share_evenly_and_a_teacher_by_its_scores() -> None:
     assert soft.target[0].max() < made.target[1].max()
 
 
+def test_labels_beside_a_teacher_are_heard_by_half() -> None:
+    both = msgspec.structs.replace(row("a", (1, 2)), teacher=(0.0, 0.0, 0.0, 0.0))
+    assert examples_of([both]).target[0].tolist() == pytest.approx([0.125, 0.375, 0.375, 0.125])
+    assert examples_of([both], label_share=0.0).target[0].tolist() == pytest.approx([0.25] * 4)
+    assert examples_of([both], label_share=1.0).target[0].tolist() == [0.0, 0.5, 0.5, 0.0]
+
+
 def test_groups_weigh_by_the_square_root_of_their_questions() -> None:
     rows = [*(row("large", (0,), seed=n) for n in range(16)), row("small", (0,))]
     weight = examples_of(rows).weight
