@@ -147,7 +147,9 @@ async def main() -> None:
     halves: list[list[Scored]] = [[], []]
     seconds: list[float] = []
     for name in MAIN:
-        rows = gather(arguments.data / "retrieval", arguments.cache, name, 30)
+        rows = await asyncio.to_thread(
+            gather, arguments.data / "retrieval", arguments.cache, name, 30
+        )
         for half in (0, 1):
             found, took = await scored(name, pick(name, rows, half), light, dear)
             halves[half] += found

@@ -131,7 +131,8 @@ async def main() -> None:
     report: dict[str, Any] = {**machine(), "teacher": "sentences", "sets": {}}
     data = arguments.data / "retrieval"
     for name in arguments.sets:
-        rows = await taught(teacher, gather(data, arguments.cache, name, 30))
+        gathered = await asyncio.to_thread(gather, data, arguments.cache, name, 30)
+        rows = await taught(teacher, gathered)
         learning = [row for row in rows if not row.held_out]
         held = [row for row in rows if row.held_out]
         found: dict[str, Any] = {"trained_on": len(learning)}

@@ -38,9 +38,10 @@ FEATURES_VERSION = 2
 
 FEATURES = (
     "fused", "favoured", "cosine", "cosine_foreign", "window", "adjacent", "numbers", "early",
-    "linked", "foreign",
+    "linked", "across",
 )  # fmt: skip
-"""One column each, as ``candidates_of`` makes them; the fused score first, foreign last."""
+"""One column each, as ``candidates_of`` makes them: the fused score first; last, the same for all,
+the share of candidates in another language than the query."""
 
 _OF_WORDS = slice(FEATURES.index("window"), FEATURES.index("early") + 1)
 _SHARED_SCRIPT = [FEATURES.index(name) for name in ("window", "adjacent", "early")]
@@ -83,7 +84,7 @@ def candidates_of(
     _scores(features, hits, foreign)
     features[:, _OF_WORDS] = _words(query, texts)
     features[:, -2] = _linked(features[:, 1], texts) * ~foreign
-    features[:, -1] = foreign
+    features[:, -1] = foreign.mean()
     _credit_foreign(features, foreign)
     return Candidates(
         features.astype(np.float32),

@@ -110,7 +110,7 @@ async def test_the_light_model_orders_and_the_order_rests_on_all(pool: ThreadPoo
     assert result.evidence is not None
     assert result.evidence.chosen_from == 30
     assert result.evidence.fused == EVIDENCE.fused, "all candidates"
-    assert result.evidence.lead == pytest.approx(min(EVIDENCE.edge, 1.0 / 40))
+    assert result.evidence.lead == pytest.approx(min(EVIDENCE.edge, 1.0 / 120))
     assert [record.name for record in ctx.stages] == ["rerank"]
     assert not ctx.degradations
 

@@ -95,7 +95,7 @@ def test_the_other_language_is_credited_with_the_favourites_words() -> None:
     own, told, seen, other = column("parcels returns", hits, "window")
     assert own == 1.0 and other == 0.0
     assert told == seen == pytest.approx(1.0, abs=1e-3)
-    assert column("parcels returns", hits, "foreign") == [0.0, 1.0, 1.0, 0.0]
+    assert column("parcels returns", hits, "across") == [0.5] * 4
     assert column("包裹退货", hits[1:], "window")[2] > 0.0, "an English text among Chinese ones"
     assert column("包裹退货 parcels", [hits[0], hits[3]], "window") == [0.0, 0.0], "all foreign"
     assert column("2019 包裹", [hit("in 2019"), hit("in 2018")], "numbers") == [0.5, -0.5]
@@ -152,6 +152,7 @@ def test_features_of_words_are_those_said_plainly(seed: int) -> None:
         wanted[:, [0, 1, 3]] = 0.0
     assert made[:, first : first + 4] == pytest.approx(wanted, abs=1e-6)
     named = plain_features.linked([one.score for one in hits], chunks) * own
+    assert set(made[:, -1]) <= {0.0, 1.0}, "all are of one language"
     assert made[:, FEATURES.index("linked")] == pytest.approx(named, abs=1e-6)
 
 

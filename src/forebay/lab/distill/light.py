@@ -1,15 +1,16 @@
 """Trains the light reranker (F2.14) by a teacher's soft scores or by labels.
 
-For candidate ``j`` with features ``f_j`` (the fused score first; last whether it is in another
-language than the query, ``o_j``) and vector ``c_j``, and the query's vector ``q``:
+For candidate ``j`` with features ``f_j`` (the fused score first; last the share of candidates in
+another language than the query, ``o``) and vector ``c_j``, and the query's vector ``q``:
 
     d_j = <unit(q A), unit(c_j B)>            A, B: two projections to 128 dimensions
-    x_j = [clip((f_j - mean f) / deviation), 20 o_j (d_j - mean d)]      means over the candidates
+    x_j = [clip((f_j - mean f) / deviation), 20 o (d_j - mean d)]      means over the candidates
     s_j = 10 fused_j + <u, x_j>               u >= 0
 
 Every feature speaks for a candidate the more the larger it is, so no weight may be negative: what
 would be used against its sense is a corpus's habit, and lost on the next one. Projections are heard
-across languages alone; within one, cosines and words do better on corpora not trained on.
+by as much as candidates are in another language; within one, cosines and words do better on corpora
+not trained on.
 
 With ``p = softmax(s)`` and ``t`` the teacher's softmax (labels: even shares of the relevant), the
 loss of a query is ``KL(t || p) + margin * mean over pairs of max(0, m (t_i - t_j) - (s_i - s_j))``,
@@ -72,8 +73,8 @@ class LightTraining(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LightExamples(msgspec.Struct, frozen=True):
     """Queries with their candidates, padded to the most.
 
-    ``features`` (queries, n, F) with the fused score first and whether the candidate is in another
-    language (0 or 1) last; ``queries`` (queries, d) and ``vectors`` (queries, n, d) are unit
+    ``features`` (queries, n, F) with the fused score first and the share of candidates in another
+    language last; ``queries`` (queries, d) and ``vectors`` (queries, n, d) are unit
     vectors; ``mask`` tells candidates from padding; ``target`` (queries, n) are the shares to
     reach, each row summing to 1; ``weight`` (queries).
     """
@@ -190,13 +191,13 @@ def _adam(first: Floats, second: Floats, gradient: Floats, step: int) -> Floats:
 
 
 def _forward(parameters: Parameters, examples: LightExamples) -> _Pass:
-    mask, foreign = examples.mask, examples.features[..., -1]
-    heard = np.flatnonzero(foreign.max(axis=1))
+    mask, across = examples.mask, examples.features[..., -1]
+    heard = np.flatnonzero(across.max(axis=1))
     query, query_length = _unit(examples.queries[heard] @ parameters["query"])
     passage, passage_length = _unit(examples.vectors[heard] @ parameters["passage"])
     alike: Floats = np.zeros(mask.shape, examples.vectors.dtype)
     alike[heard] = np.einsum("qd,qnd->qn", query, passage)
-    likeness: Floats = SPREAD * foreign * _apart(alike[..., None], mask)[..., 0]
+    likeness: Floats = SPREAD * across * _apart(alike[..., None], mask)[..., 0]
     scaled = _apart(examples.features[..., :-1], mask) / parameters["deviation"]
     inputs: Floats = np.concatenate([np.clip(scaled, -CLIP, CLIP), likeness[..., None]], axis=2)
     scores: Floats = FUSED_WEIGHT * examples.features[..., 0] + inputs @ parameters["linear"]

@@ -82,7 +82,7 @@ def light_graph(parameters: Parameters, description: LightDescription) -> bytes:
 
 
 def _likeness() -> list[onnx.NodeProto]:
-    """``likeness`` (n x 1): cosines of the projections, less their mean, of foreign candidates."""
+    """``likeness`` (n x 1): cosines of the projections, less their mean, times ``across``."""
     node = helper.make_node
     return [
         node("Cast", ["query_axes_half"], ["query_axes"], to=TensorProto.FLOAT),
@@ -95,8 +95,8 @@ def _likeness() -> list[onnx.NodeProto]:
         node("ReduceMean", ["alike", "zero"], ["alike_mean"], keepdims=1),
         node("Sub", ["alike", "alike_mean"], ["alike_apart"]),
         node("Mul", ["alike_apart", "spread"], ["alike_spread"]),
-        node("Slice", ["features", "last", "end", "one"], ["foreign"]),
-        node("Mul", ["alike_spread", "foreign"], ["likeness"]),
+        node("Slice", ["features", "last", "end", "one"], ["across"]),
+        node("Mul", ["alike_spread", "across"], ["likeness"]),
     ]
 
 
