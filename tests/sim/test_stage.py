@@ -10,6 +10,7 @@ from statistics import median
 
 import pytest
 
+from forebay.app.bounding import within_cores
 from forebay.policy.bulkhead import RETRIEVAL_GATE
 from forebay.policy.gate import PoolGate, Ticket
 
@@ -21,8 +22,8 @@ LASTS_S, FOUND_S = 12.0, 4.0
 class Stage:
     """Searches on some cores behind the gate, in virtual time."""
 
-    def __init__(self) -> None:
-        self.gate = PoolGate(RETRIEVAL_GATE, ["local"])
+    def __init__(self, most: int = RETRIEVAL_GATE.limit.most) -> None:
+        self.gate = PoolGate(within_cores(RETRIEVAL_GATE, most), ["local"])
         self.done: list[tuple[float, float]] = []  # when, after how long in line
         self.refused = 0
         self._chance = Random(3)
@@ -61,25 +62,28 @@ def poisson(rate: float) -> Iterator[float]:
         yield now
 
 
+@pytest.mark.parametrize("most", [8, 64])
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.8])
-def test_a_healthy_load_is_not_shed(share: float) -> None:
-    stage = Stage()
+def test_a_healthy_load_is_not_shed(share: float, most: int) -> None:
+    stage = Stage(most)
     for now in poisson(share * CAPACITY):
         stage.ask(now)
     assert stage.refused == 0
 
 
-def test_bursts_of_a_fifth_of_a_second_are_absorbed() -> None:
-    stage = Stage()
+@pytest.mark.parametrize("most", [8, 64])
+def test_bursts_of_a_fifth_of_a_second_are_absorbed(most: int) -> None:
+    stage = Stage(most)
     bursts = [float(second) for second in range(1, 12) for _ in range(int(CAPACITY / 5))]
     for now in sorted([*poisson(0.4 * CAPACITY), *bursts]):
         stage.ask(now)
     assert stage.refused == 0
 
 
+@pytest.mark.parametrize("most", [8, 64])
 @pytest.mark.parametrize("times", [1.5, 3.0, 10.0])
-def test_an_overload_waits_shortly_and_wastes_nothing(times: float) -> None:
-    stage = Stage()
+def test_an_overload_waits_shortly_and_wastes_nothing(times: float, most: int) -> None:
+    stage = Stage(most)
     for now in poisson(times * CAPACITY):
         stage.ask(now)
     late = [waited_s for at, waited_s in stage.done if at > FOUND_S]

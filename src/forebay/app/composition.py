@@ -16,6 +16,7 @@ import uvloop
 from forebay import __version__
 from forebay.app.admitting import open_admission, small_pool
 from forebay.app.bearer_keys import generation_keys
+from forebay.app.bounding import open_bounded
 from forebay.app.caching import Charging, TierOpener, Tiers
 from forebay.app.eventing import Events, open_events
 from forebay.app.fragile import open_fragility
@@ -64,7 +65,6 @@ from forebay.policy.admission import Admission
 from forebay.policy.bulkhead import BoundedRetriever
 from forebay.policy.connections import ConnectionSettings, ConnectionSizer
 from forebay.policy.ladder import LadderRetriever
-from forebay.policy.pace import Pace
 from forebay.policy.quota import SharedQuotas
 from forebay.query import KindedRetriever
 from forebay.rerank import SimilarityReranker, SimilaritySettings
@@ -287,7 +287,7 @@ async def _retrieving(
         open_ladder(reading, embedder, with_vectors=reranking.parts is not None)
     )
     kinded = KindedRetriever(ladder) if reading.settings.query.enabled else ladder
-    return ladder, _bounded(kinded, reading.settings, admission)
+    return ladder, open_bounded(kinded, reading.settings, admission)
 
 
 def _charging(admission: Admission, counter: TokenCounter) -> Charging:
@@ -298,14 +298,6 @@ def _charging(admission: Admission, counter: TokenCounter) -> Charging:
 
 def _charge_at_once(admission: Admission, ctx: RequestContext, tokens: int) -> bool:
     return admission.charge_at_once(claimant(ctx), "chat", tokens)
-
-
-def _bounded(retriever: Retriever, settings: Settings, admission: Admission) -> BoundedRetriever:
-    """Answers are fed at generation's pace; quoting takes what comes, and so do all open gates."""
-    asked, pace = settings.admission, None
-    if asked.enabled and settings.generation.backend != "extractive":
-        pace = Pace(asked.pace, admission.desk.takes)
-    return BoundedRetriever(retriever, admission.desk.clock, asked.retrieval, pace)
 
 
 def _within_pools(settings: Settings) -> ContextSettings:

@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from forebay.app.bounding import usable_cores
 from forebay.app.doctor_ranking import PROBE_S, Finding, examine_ranking
 from forebay.app.output import Output
 from forebay.app.settings import Settings, environment, load_settings
@@ -54,8 +55,7 @@ def _machine() -> Iterator[Finding]:
         "" if supported else "Forebay is tested on Python 3.11 to 3.13.",
     )
     memory = psutil.virtual_memory()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield Finding("machine", "ok", f"{platform.platform()}, {cores} cores")
+    yield Finding("machine", "ok", f"{platform.platform()}, {usable_cores()} cores")
     free_gb = memory.available / 1e9
     yield Finding(
         "memory",

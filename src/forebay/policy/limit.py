@@ -275,13 +275,20 @@ class AdaptiveLimit:
             self._grows = True
             share = 1.0 if self._doubling else min(0.5, (1 / ratio - 1) / 2)
             self._set(self._exact + max(share * self._exact, 0.5 / ratio))
+            # At its bound there is nothing left to look for, and who still seems to be looking is
+            # excused for the line before it.
+            ended = self._doubling and self._exact >= self._highest
+            self._doubling = self._doubling and not ended
         if (ended or self._windows % self._settings.probe_every == 0) and self.limit > 1:
             self._restore = self._exact
             self._set(self._exact / (1.5 * self._settings.tolerance))
             # Those in work now, and those that begin beside them.
             self._skip = (peak + self.limit) * self._places
 
-    def _set(self, exact: float) -> None:
+    @property
+    def _highest(self) -> float:
         # One in each process is the least that they can do, be they more than the bound.
-        most = max(1.0, self._settings.most / self._processes)
-        self._exact = min(most, max(self._settings.least / self._processes, 1.0, exact))
+        return max(1.0, self._settings.most / self._processes)
+
+    def _set(self, exact: float) -> None:
+        self._exact = min(self._highest, max(self._settings.least / self._processes, 1.0, exact))

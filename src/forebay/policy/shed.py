@@ -24,6 +24,9 @@ UNLEARNED_RATIO = 50.0
 """Prompt tokens that take as long as one written token, until it is known better."""
 SAFE_SHARE, MOST_SAFETY, SAFETY_EVERY = 0.9, 3.0, 10
 LEAST_RATIO, MOST_RATIO = 5.0, 500.0
+CROWD_S, MOST_CROWD_S = 10.0, 320.0
+"""How long a short line is that of a crowd, which is refused for most of its part; then it is tried
+whether it grows again, and if so twice as long."""
 RATIO_AFTER = 200
 """Requests before the ratio is learned: a limit's base is measured by it and must not jump."""
 
@@ -56,7 +59,11 @@ class ShedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 1.5
     few_waiting: Annotated[
         int,
-        Meta(description="A line of fewer is never held to the target, however slow it is.", ge=0),
+        Meta(
+            description="A line that stays shorter is not held to the target, however slow it is; "
+            "after a longer one has stood it is for ten seconds, and longer if that happens again.",
+            ge=0,
+        ),
     ] = 0
 
 
@@ -66,10 +73,16 @@ class DelayShedder:
     A burst may fill the line up to ``max_wait_s``. A line that has not been empty for an interval
     in one piece is no burst: the door then keeps it at the target, so that who cannot be served
     hears so at once and who is let in waits shortly.
+
+    ``few_waiting`` people who ask again when they are answered make a line that never empties and
+    never grows; they are left alone. Those who keep coming, answered or not, make one that grows
+    and stands: from then on a line of few is no better than any other.
     """
 
     __slots__ = (
         "_above_since",
+        "_crowd_s",
+        "_crowd_until",
         "_drops",
         "_empty_since",
         "_next_at",
@@ -86,6 +99,8 @@ class DelayShedder:
         self._drops = 0
         self._waiting_since = math.inf
         self._empty_since = -math.inf
+        self._crowd_s = CROWD_S
+        self._crowd_until = -math.inf
         self.dropping = False
         self.shed = 0
 
@@ -97,15 +112,17 @@ class DelayShedder:
         if excused and self._waiting_since < now:
             self._waiting_since = now
         most_s = self._settings.max_wait_s
-        if waiting < self._settings.few_waiting:
+        if self._few(waiting, now):
             return most_s
         if now - self._waiting_since >= self._settings.interval_s:
             most_s = min(most_s, self._settings.target_s)
+            if waiting >= self._settings.few_waiting:
+                self._crowd(now)
         return most_s
 
     def occupied(self, now: float, waiting: float = math.inf) -> None:
         """Somebody waits."""
-        if waiting < self._settings.few_waiting:
+        if self._few(waiting, now):
             return
         if now - self._empty_since >= self._settings.interval_s:
             self._waiting_since = now
@@ -116,7 +133,7 @@ class DelayShedder:
 
         ``waiting`` are still behind it. A few are no overload (RFC 8289 lets one packet be, too).
         """
-        if waited_s < self._settings.target_s or waiting < self._settings.few_waiting:
+        if waited_s < self._settings.target_s or self._few(waiting, now):
             self._above_since = None
             self.dropping = False
             return False
@@ -137,9 +154,20 @@ class DelayShedder:
         self.shed += 1
         return True
 
+    def _few(self, waiting: float, now: float) -> bool:
+        """Whether those who wait are all there are."""
+        return waiting < self._settings.few_waiting and now >= self._crowd_until
+
+    def _crowd(self, now: float) -> None:
+        """A line of many stands: for a while a short one is what is left of it."""
+        if now >= self._crowd_until:
+            again = now - self._crowd_until < self._crowd_s
+            self._crowd_s = min(2 * self._crowd_s, MOST_CROWD_S) if again else CROWD_S
+            self._crowd_until = now + self._crowd_s
+
     def emptied(self, now: float, waiting: int = 0) -> None:
         """Somebody left the line; as good as nobody waits any more if it is short."""
-        if waiting and waiting >= self._settings.few_waiting:
+        if waiting and not self._few(waiting, now):
             return
         self._above_since = None
         self.dropping = False

@@ -111,6 +111,49 @@ def test_a_burst_is_absorbed_and_a_standing_queue_is_shed() -> None:
     assert not shedder.sheds(0.1, 7.0)
 
 
+def served(shedder: DelayShedder, line: int, since: float, seconds: float) -> float:
+    """A line that stands for a while, looked at each tenth of a second; the last wait allowed."""
+    most_s = 0.0
+    for step in range(int(seconds * 10)):
+        now = since + step / 10
+        shedder.occupied(now, line)
+        most_s = shedder.most_wait_s(now, excused=False, waiting=line)
+        shedder.emptied(now, line)
+    return most_s
+
+
+def test_a_short_line_is_let_be_until_it_has_grown() -> None:
+    shedder = DelayShedder(ShedSettings(0.02, 0.5, max_wait_s=2.0, few_waiting=24))
+    assert served(shedder, 23, 0.0, 60.0) == 2.0, "so many ask again when they are answered"
+    assert served(shedder, 24, 60.0, 1.0) == 0.02, "and these come anyway"
+    assert served(shedder, 3, 61.0, 8.9) == 0.02, "what is left of a crowd is short"
+    assert served(shedder, 23, 70.1, 1.0) == 2.0, "it was a crowd that is over"
+    assert shedder.sheds(1.0, 71.0, 23) is False
+
+
+def test_a_crowd_that_is_there_again_is_believed_to_stay() -> None:
+    shedder = DelayShedder(ShedSettings(0.02, 0.5, max_wait_s=2.0, few_waiting=24))
+    now, tries = 0.0, []
+    while now < 1_000.0:
+        line = 24 if shedder.most_wait_s(now, excused=False, waiting=3) == 2.0 else 3
+        if line == 24:
+            tries.append(now)
+        served(shedder, line, now, 0.6)
+        now += 0.6
+    gaps = [after - before for before, after in pairwise(tries) if after - before > 1.0]
+    assert len(tries) < 30
+    assert gaps == sorted(gaps)
+    assert gaps[-1] > 300.0
+
+
+def test_a_limit_at_its_bound_is_not_looking_any_more() -> None:
+    limit = AdaptiveLimit(LimitSettings(initial=4, most=8))
+    for _ in range(400):
+        limit.observe(1.0, limit.limit)
+    assert (limit.limit, limit.searching) == (8, False)
+    assert limit.base == 1.0
+
+
 def test_a_line_that_does_not_empty_is_kept_short_at_the_door() -> None:
     shedder = DelayShedder(ShedSettings(target_s=0.2, interval_s=1.0, max_wait_s=1.5))
     assert shedder.most_wait_s(0.0, excused=False) == 1.5

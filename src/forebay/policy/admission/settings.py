@@ -148,6 +148,14 @@ class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         ),
     ] = {}
     retrieval: GateSettings = RETRIEVAL_GATE
+    retrieval_per_core: Annotated[
+        int,
+        Meta(
+            description="Retrievals at work for each usable core, though never fewer than "
+            "retrieval.limit.initial; without meaning where an endpoint embeds.",
+            ge=1,
+        ),
+    ] = 4
     pace: PaceSettings = PaceSettings()
     scale_out: ScaleOutSettings = ScaleOutSettings()
     estimate: EstimateSettings = EstimateSettings()

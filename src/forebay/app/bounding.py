@@ -1,0 +1,55 @@
+"""How many retrievals run at once: what generation takes, and what the cores of this machine do."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import msgspec
+
+from forebay.app.settings import Settings
+from forebay.kernel.stages import Retriever
+from forebay.policy.admission import Admission
+from forebay.policy.bulkhead import BoundedRetriever
+from forebay.policy.gate import GateSettings
+from forebay.policy.pace import Pace
+
+CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+
+
+def open_bounded(
+    retriever: Retriever, settings: Settings, admission: Admission
+) -> BoundedRetriever:
+    """Answers are fed at generation's pace; quoting takes what comes, and so do all open gates."""
+    asked, pace = settings.admission, None
+    if asked.enabled and settings.generation.backend != "extractive":
+        pace = Pace(asked.pace, admission.desk.takes)
+    gate = asked.retrieval
+    if settings.embedding.backend != "openai":
+        gate = within_cores(gate, asked.retrieval_per_core * usable_cores())
+    return BoundedRetriever(retriever, admission.desk.clock, gate, pace)
+
+
+def within_cores(gate: GateSettings, at_once: int) -> GateSettings:
+    """Let in no more than ``at_once``, though as many as at the beginning.
+
+    What is at work takes turns at the cores: beyond a few each, more at once makes all of them
+    slower and none of them sooner, and the limit that finds itself cannot tell that from a machine
+    that is busy with other things.
+    """
+    limit = gate.limit
+    most = min(limit.most, max(limit.initial, at_once))
+    return msgspec.structs.replace(gate, limit=msgspec.structs.replace(limit, most=most))
+
+
+def usable_cores(quota: Path = CPU_MAX) -> int:
+    """Cores that this process may use: those it may run on, within its control group's quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = max(1, cores or 1)
+    try:
+        granted, period = quota.read_text("ascii").split()
+        return min(cores, max(1, math.ceil(int(granted) / int(period))))
+    except (OSError, ValueError, ZeroDivisionError):
+        # No control group of version 2 (a Mac), or "max": no quota.
+        return cores

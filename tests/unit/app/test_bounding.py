@@ -1,0 +1,33 @@
+"""How many retrievals run at once on how many cores."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from forebay.app.bounding import usable_cores, within_cores
+from forebay.policy.bulkhead import RETRIEVAL_GATE
+
+
+@pytest.mark.parametrize(("at_once", "most"), [(4, 8), (8, 8), (32, 32), (256, 64)])
+def test_a_few_for_each_core_and_never_fewer_than_at_the_beginning(at_once: int, most: int) -> None:
+    gate = within_cores(RETRIEVAL_GATE, at_once)
+    assert gate.limit.most == most
+    assert gate.queue == RETRIEVAL_GATE.queue
+    assert gate.shed == RETRIEVAL_GATE.shed
+
+
+@pytest.mark.parametrize(
+    ("written", "cores"),
+    [("100000 100000", 1), ("50000 100000", 1), ("max 100000", None), ("", None), ("1 0", None)],
+)
+def test_a_quota_of_the_control_group_counts(
+    tmp_path: Path, written: str, cores: int | None
+) -> None:
+    quota = tmp_path / "cpu.max"
+    quota.write_text(written)
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    assert usable_cores(quota) == (cores or allowed)
+    assert usable_cores(tmp_path / "missing") == allowed
