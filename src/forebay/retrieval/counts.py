@@ -69,6 +69,11 @@ def packed_hashes(packed: Sequence[bytes]) -> Hashes:
     )
 
 
+def packed_terms(data: bytes) -> int:
+    """Return how many different terms one packed chunk has; 0 without any facts."""
+    return max(0, len(data) // _TERM_BYTES - 1)
+
+
 def packed_counts(data: bytes) -> bytes:
     """Return one byte per term of one packed chunk, in the order of its hashes."""
     return data[4 * (len(data) // _TERM_BYTES - 1) : -_TERM_BYTES]

@@ -10,8 +10,12 @@ whose titles differ in a number ("Policy 2025", "Policy 2026"), are never one.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+
+import numpy as np
 
 from forebay.kernel.documents import ChunkRow
+from forebay.retrieval.counts import Mask, packed_hashes, packed_terms
 
 _FOLDED = str.maketrans(
     {
@@ -32,29 +36,72 @@ _WORDS = re.compile(r"[^\W\d\uff00-\uffef]+")
 _PROBES, _WINDOW, _WORD = 4, 24, 10
 _NUMBERS = re.compile(r"\d+")
 
+_MARKS, _MARKS_MIN = 1024, 8
+_SAMPLED = 4
+"""Of so many terms one leaves a mark."""
+_SHARED_MIN = 0.5
+_TITLE_SHARE = 2
+
 
 class Distinct:
-    """Takes the hits of one search, best first, and refuses those that say nothing new."""
+    """Takes the hits of one search, best first, and refuses those that say nothing new.
 
-    def __init__(self) -> None:
+    ``near``, of ``nearness``, saves comparing texts whose words differ.
+    """
+
+    def __init__(self, near: Mask | None = None) -> None:
         self._kept: list[_Kept] = []
+        self._near: list[list[bool]] = [] if near is None else near.tolist()
 
-    def adds(self, row: ChunkRow) -> bool:
-        """Whether ``row`` says something that no row taken before says; it is taken then."""
-        taken = _Kept(row)
-        words = _looked_at(row.text) if self._kept else []
-        alike = [kept for kept in self._kept if _may_hold(kept.row, row, words)]
+    def adds(self, row: ChunkRow, place: int = -1) -> bool:
+        """Whether ``row`` says something that no row taken before says; it is taken then.
+
+        ``place``: its row in ``near``; -1: it has none.
+        """
+        taken = _Kept(row, place)
+        maybe = self._to_compare(taken)
+        words = _looked_at(row.text) if maybe else []
+        alike = [kept for kept in maybe if _may_hold(kept.row, row, words)]
         if alike and taken.said and any(taken.said <= kept.said for kept in alike):
             return False
         self._kept.append(taken)
         return True
 
+    def _to_compare(self, taken: _Kept) -> list[_Kept]:
+        # A title's words are among a chunk's terms, and titles may differ.
+        titled = _TITLE_SHARE * len(taken.row.title) > len(taken.row.text)
+        if not 0 <= taken.place < len(self._near) or titled:
+            return self._kept
+        near = self._near[taken.place]
+        return [kept for kept in self._kept if not 0 <= kept.place < len(near) or near[kept.place]]
+
+
+def nearness(packed: Sequence[bytes | None]) -> Mask:
+    """Return which chunk (row), by its facts, may say no more than which other (column).
+
+    Its terms are then nearly all among the other's: half of a sample of them must be. Of a chunk
+    with few terms or unknown ones nothing can be said.
+    """
+    facts = [data or b"" for data in packed]
+    hashes = packed_hashes(facts)
+    sampled = (hashes % _SAMPLED == 0).nonzero()[0]
+    ends = np.array([packed_terms(data) for data in facts]).cumsum()
+    marks = np.zeros((len(facts), _MARKS), np.bool_)
+    marks[ends.searchsorted(sampled, side="right"), hashes[sampled] // _SAMPLED % _MARKS] = True
+    bits = np.packbits(marks, axis=1).view(np.uint64)
+    shared = np.bitwise_count(bits[:, None] & bits).sum(axis=2, dtype=np.int64)
+    own = shared.diagonal()
+    near: Mask = (shared >= _SHARED_MIN * own[:, None]) | (own < _MARKS_MIN)[:, None]
+    near[:, [data is None for data in packed]] = True
+    return near
+
 
 class _Kept:
     """A row, with its sentences once a row that may say the same has come."""
 
-    def __init__(self, row: ChunkRow) -> None:
+    def __init__(self, row: ChunkRow, place: int) -> None:
         self.row = row
+        self.place = place
         self._said: frozenset[str] | None = None
 
     @property

@@ -239,7 +239,8 @@ class KeywordRetriever:
         ids, scores = index.search(text, limit)
         unseen = np.full(len(ids), np.nan)
         ranked = Ranked(ids, scores, np.zeros(len(ids)), unseen)
-        answer = Answer(fetch(search, ranked, distinct=self._searching.settings.distinct)[0], None)
+        distinct = self._searching.settings.distinct
+        answer = Answer(fetch(search, ranked, distinct=distinct, by_words=False)[0], None)
         if not index.whole and not kept.reading:
             kept.reading = True
             self._go_on(kept, 0.0)

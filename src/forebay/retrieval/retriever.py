@@ -186,7 +186,8 @@ class MeaningRetriever:
                 meaning = np.clip(meaning_score(vector.cosine, vector.background), 0.0, 1.0)
                 unseen = np.zeros(len(vector.ids))
                 ranked = Ranked(vector.ids, meaning, unseen, vector.cosine)
-                return Answer(fetch(search, ranked, distinct=searching.settings.distinct)[0], None)
+                distinct = searching.settings.distinct
+                return Answer(fetch(search, ranked, distinct=distinct, by_words=False)[0], None)
 
             found = await _by_meaning(searching, search, self._embedder, None, alone)
         ctx.rung = MEANING

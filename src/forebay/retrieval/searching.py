@@ -19,7 +19,8 @@ from forebay.kernel.context import RequestContext, StageRecord
 from forebay.kernel.documents import Hit
 from forebay.kernel.errors import DeadlineExceeded, InvalidRequest, Overloaded, StoreError
 from forebay.kernel.stages import HitVectors, IndexFeed, SearchRequest, SearchResult
-from forebay.retrieval.duplicates import Distinct
+from forebay.retrieval.duplicates import Distinct, nearness
+from forebay.retrieval.engine import IndexDamaged
 from forebay.retrieval.evidence import Fused
 from forebay.retrieval.fusion import Floats
 from forebay.retrieval.index import KbIndex, Snapshot
@@ -42,6 +43,9 @@ _SPARE = 20
 
 _WIDER = 8
 """So many times more are asked for when copies of what was found left places empty."""
+
+_FEW = 8
+"""Up to so many texts are compared faster than their facts."""
 
 _TWINS = 1e-7
 """Hits closer than this are the same text twice: no statistics can tell them apart."""
@@ -199,18 +203,20 @@ async def beyond_copies(
     return msgspec.structs.replace(await retrieve(wide), evidence=None)
 
 
-def fetch(search: Search, ranked: Ranked, *, distinct: bool) -> tuple[tuple[Hit, ...], Fused]:
+def fetch(
+    search: Search, ranked: Ranked, *, distinct: bool, by_words: bool = True
+) -> tuple[tuple[Hit, ...], Fused]:
     """Fetch texts, best first, until ``top_k`` remain; return these, and how they led.
 
     What has vanished, is newer than the snapshot or does not meet the demands is dropped: the
     legs have filtered already, but no text leaves on their word alone. ``distinct``: nor does
-    what says nothing that a better hit does not say.
+    what says nothing that a better hit does not say. ``by_words``: the word index may be asked.
     """
-    copies = Distinct() if distinct else None
     hits: list[Hit] = []
     places: list[int] = []
     wanted = search.request.top_k
     step = min(_ROWS_AT_ONCE, wanted + 2)
+    copies = _copies(search, ranked.ids[: step if by_words else 0]) if distinct else None
     for start in range(0, len(ranked.ids), step):
         ids: Sequence[int] = ranked.ids[start : start + step].tolist()
         rows = {row.chunk_id: row for row in search.feed.rows(search.request.kb, ids)}
@@ -218,7 +224,7 @@ def fetch(search: Search, ranked: Ranked, *, distinct: bool) -> tuple[tuple[Hit,
             row = rows.get(chunk_id)
             if row is None or row.version > search.snapshot.version:
                 continue
-            if not passes(row, search.demands) or (copies and not copies.adds(row)):
+            if not passes(row, search.demands) or (copies and not copies.adds(row, place)):
                 continue
             bm25, cosine = float(ranked.bm25[place]), float(ranked.cosine[place])
             places.append(place)
@@ -233,6 +239,15 @@ def fetch(search: Search, ranked: Ranked, *, distinct: bool) -> tuple[tuple[Hit,
             if len(hits) == wanted:
                 return tuple(hits), _led(ranked, places, wanted)
     return tuple(hits), _led(ranked, places, wanted)
+
+
+def _copies(search: Search, first: Ids) -> Distinct:
+    if len(first) < _FEW:
+        return Distinct()
+    try:
+        return Distinct(nearness(search.snapshot.lexical.facts(first.tolist())))
+    except IndexDamaged:
+        return Distinct()
 
 
 def _led(ranked: Ranked, places: Sequence[int], wanted: int) -> Fused:

@@ -10,7 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from forebay.kernel.documents import ChunkRow
-from forebay.retrieval.duplicates import Distinct, sentences
+from forebay.retrieval.counts import pack_facts
+from forebay.retrieval.duplicates import Distinct, nearness, sentences
+from forebay.retrieval.terms import Analyzer
 
 RETURNS = (
     "Parcels may be returned within thirty days of delivery. The fee is 5.50 EUR per parcel. "
@@ -157,3 +159,43 @@ def test_what_is_refused_does_not_hide_others() -> None:
 def test_any_text_is_itself(text: str) -> None:
     assert same(text, text) == bool(sentences(text))
     assert sentences(text) == sentences(text + " ")
+
+
+def packed(one: ChunkRow) -> bytes:
+    analyzer = Analyzer(stemming=True)
+    terms = analyzer.document(f"{one.context}\n{one.text}")
+    return pack_facts(terms + analyzer.document(one.title), chinese=False)
+
+
+def taken_of(rows: list[ChunkRow], facts: list[bytes | None] | None) -> list[bool]:
+    distinct = Distinct() if facts is None else Distinct(nearness(facts))
+    return [distinct.adds(each, place) for place, each in enumerate(rows)]
+
+
+@given(st.integers(0, 2**32))
+def test_with_facts_the_same_are_taken_and_fewer_compared(seed: int) -> None:
+    chance = random.Random(seed)
+    said = [*RETURNS.rstrip(".").split(". "), "Of books we keep two", "The store opens at nine"]
+    gesagt = [*RUECKGABE.rstrip("。").split("。"), "门店九点开门", "图书保留两本，杂志保留一本"]
+    rows = []
+    for _ in range(20):
+        pick, stop = chance.choice([(said, ". "), (gesagt, "。"), (gesagt, "。\n"), (said, ".\n")])
+        text = stop.join(chance.sample(pick, chance.randint(1, len(pick)))) + stop.rstrip()
+        text = chance.choice([text, text.replace("，", ","), text.replace(" ", "\u00a0")])
+        title = chance.choice(["", "Policy", "Policy (copy)", "A long title of other words " * 9])
+        rows.append(row(text, title=title))
+    plain = taken_of(rows, None)
+    facts = [packed(one) if chance.random() < 0.9 else None for one in rows]
+    assert taken_of(rows, facts) == plain
+    assert not all(plain)
+
+
+def test_texts_of_other_words_are_not_near() -> None:
+    facts = [packed(row(text)) for text in (RETURNS * 2, RUECKGABE, RETURNS)]
+    assert nearness(facts).tolist() == [
+        [True, False, True],
+        [False, True, False],
+        [True, False, True],
+    ]
+    assert nearness([None, b"", *facts])[:2].all(), "of no terms nothing can be said"
+    assert nearness([None, *facts])[:, 0].all()
