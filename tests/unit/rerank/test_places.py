@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from forebay.kernel.documents import ChunkRow, Hit
 from forebay.rerank.features import candidates_of
-from forebay.rerank.places import PlacesCache, Texts, places_of
+from forebay.rerank.places import PlacesCache, Texts, places_of, places_of_all
 from tests.unit.rerank.test_features import hit, vectors
 
 
@@ -25,6 +27,33 @@ def test_words_begin_after_what_is_no_letter_and_after_han() -> None:
     assert list(zip(found.at.tolist(), found.unit.tolist(), strict=True)) == [
         (1, 0), (22, 0), (30, 0), (36, 1), (36, 2)
     ]  # fmt: skip
+
+
+@given(
+    st.lists(
+        st.text(st.sampled_from("ab1 -\n退货\uff21é\U0001d7d8\U00020000\ud800\0"), max_size=30)
+    )
+)
+def test_many_at_once_are_as_one_by_one(texts: list[str]) -> None:
+    chunks = [
+        msgspec.structs.replace(chunk(number, text), title=text[-9:])
+        for number, text in enumerate(texts)
+    ]
+    for made, one in zip(places_of_all(chunks), map(places_of, chunks), strict=True):
+        for name in made.__struct_fields__:
+            assert np.array_equal(getattr(made, name), getattr(one, name))
+        heads = [one.text[at : at + 8] for at in made.words.tolist()]
+        assert made.heads.tolist() == [
+            int.from_bytes(bytes(min(ord(c), 255) for c in head), "little") for head in heads
+        ]
+        pairs = [f"{one.text[at : at + 2]}\0"[:2] for at in made.han.tolist()]
+        assert made.pairs.tolist() == [
+            ord(pair[0]) + (ord(pair[1]) << 16 if pair[1] < "\U00010000" else 0) for pair in pairs
+        ]
+        assert all("\u3400" <= one.text[at] <= "\u9fff" for at in made.han.tolist())
+        spoken = [c.isalnum() and not "\u3400" <= c <= "\u9fff" for c in one.text]
+        begins = [at for at, s in enumerate(spoken) if s and not (at and spoken[at - 1])]
+        assert made.words.tolist() == begins
 
 
 def test_of_a_word_the_first_eight_places_count() -> None:
