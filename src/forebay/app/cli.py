@@ -254,7 +254,7 @@ def kb_reembed(
 
 @key_app.command("new")
 def key_new(json: JsonFlag = False) -> None:
-    """Make an API key and print it once, with the hash for [[tenants]]."""
+    """Make an API key and print it once, with the hash for the tenant's keys."""
     from forebay.app.operations import key_new as run
 
     raise SystemExit(run(Output(as_json=json)))

@@ -104,7 +104,19 @@ def distill(words: DistillWords, flags: dict[str, Any], output: Output) -> int:
         )
     found = _written(words, model, rows, embedder)
     _tell(found, output)
+    for sentence in reservations(found):
+        output.alarm(sentence)
     return 0
+
+
+def reservations(found: Distilled) -> list[str]:
+    """Why the new model should not be served, in sentences."""
+    return [
+        f"The new model orders the held-out questions of {name} worse than the search does: do "
+        "not serve it; train it on more questions or by another teacher."
+        for name, one in found.held_out.items()
+        if one.high < 0
+    ]
 
 
 def _check(words: DistillWords) -> None:

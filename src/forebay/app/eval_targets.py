@@ -65,6 +65,7 @@ async def open_targets(
     if words.url is not None:
         endpoint = Endpoint(url=words.url, kb=words.kb or "", api_key=read_key(words.key_file))
         async with open_remote(endpoint) as remote:
+            await remote.reach()
 
             async def at_server(asked: QuestionSet) -> Target:
                 if words.put:

@@ -11,7 +11,8 @@ from forebay.lab.report.numbers import seconds
 def tell(result: EvalResult, output: Output) -> None:
     """Print an evaluation: for each set its measures by language, then how long it took."""
     for one in result.sets:
-        output.line(f"{one.name}: {one.questions:,} questions, {one.documents:,} documents")
+        documents = f", {one.documents:,} documents" if one.documents else ""
+        output.line(f"{one.name}: {one.questions:,} questions{documents}")
         names = dict.fromkeys(name for of in one.measures.values() for name in of)
         output.table(
             ("measure", *one.measures),

@@ -139,7 +139,12 @@ class Warmer:
                 await self._generator.warm(ctx, pool, number)
         except (ForebayError, TimeoutError) as error:
             if (name, number) not in self._cold:
-                log.warning("engine %s did not answer when warmed: %s", number + 1, error)
+                log.warning(
+                    "engine %s of pool %s did not answer when warmed: %s",
+                    pool.replicas[number].url,
+                    name,
+                    str(error) or "no token in time",
+                )
             self._cold[name, number] = self._clock.now()
         else:
             self._cold.pop((name, number), None)

@@ -71,8 +71,8 @@ def read_folder(settings: OnnxFolderSettings) -> FolderModel:
     tokenizer = path / "tokenizer.json"
     if not tokenizer.is_file():
         raise ConfigError(
-            f"{path.name} has no tokenizer.json: point embedding.path at the folder of an ONNX "
-            "text-embedding model",
+            f"{path} {'has no tokenizer.json' if path.is_dir() else 'is no folder'}: point "
+            "embedding.path at the folder of an ONNX text-embedding model.",
             param="embedding.path",
         )
     config = _json(path / "config.json")

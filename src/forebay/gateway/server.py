@@ -185,7 +185,7 @@ def bind(host: str, port: int) -> socket.socket:
         bound.close()
         raise ConfigError(
             f"port {port} on {host} cannot be bound: {error.strerror}; "
-            "choose another with server.port.",
+            "choose another with --port or server.port.",
             param="server.port",
         ) from error
     return bound

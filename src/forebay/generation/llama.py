@@ -120,8 +120,9 @@ class LlamaGenerator:
         """Load the model in a thread; ``ConfigError`` without the extra, the file or a model."""
         path = Path(settings.model_path)
         if not settings.model_path or not await asyncio.to_thread(path.is_file):
+            named = f", not {path}" if settings.model_path else ""
             raise ConfigError(
-                "generation.llama.model_path must name a GGUF file.",
+                f"generation.llama.model_path must name a GGUF file{named}.",
                 param="generation.llama.model_path",
             )
         pool = ThreadPoolExecutor(max_workers=settings.slots, thread_name_prefix="llama")
@@ -255,7 +256,8 @@ def _load(settings: LlamaSettings) -> _Server:
         import xllamacpp
     except ImportError as error:
         raise ConfigError(
-            "generation.backend llama needs the extra: pip install 'forebay[llama]'.",
+            "generation.backend llama needs the extra: make setup-llama, or "
+            "pip install 'forebay[llama]'.",
             param="generation.backend",
         ) from error
     params = xllamacpp.CommonParams()

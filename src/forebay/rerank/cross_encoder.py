@@ -154,8 +154,8 @@ def _open_tokenizer(folder: Path, max_tokens: int, param: str) -> tuple[Any, int
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise ConfigError(
-            f"{folder.name or 'the folder'} has no tokenizer.json: point {param}.path at the "
-            "folder of an ONNX cross-encoder",
+            f"{folder} {'has no tokenizer.json' if folder.is_dir() else 'is no folder'}: point "
+            f"{param}.path at the folder of an ONNX cross-encoder.",
             param=f"{param}.path",
         )
     library: Any = importlib.import_module("tokenizers")

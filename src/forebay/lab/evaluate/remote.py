@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -73,6 +74,14 @@ class _Completion(msgspec.Struct, frozen=True):
     forebay: _Extra = _Extra()
 
 
+class _RefusalError(msgspec.Struct, frozen=True):
+    message: str
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    error: _RefusalError
+
+
 @asynccontextmanager
 async def open_remote(endpoint: Endpoint) -> AsyncIterator[RemoteTarget]:
     """A connection to a server; who waits bounds the time of each call."""
@@ -87,6 +96,11 @@ class RemoteTarget:
     def __init__(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
         self._session = session
         self._endpoint = endpoint
+
+    async def reach(self) -> None:
+        """GET /healthz, whatever it answers; ``Unavailable`` when nothing does."""
+        with suppress(EngineRefused):
+            await self._send("GET", "/healthz", data=b"", headers={})
 
     async def search(self, question: Question, top_k: int) -> Found:
         """POST /v1/search."""
@@ -156,8 +170,25 @@ class RemoteTarget:
                 said = await response.content.read(_MAX_BYTES)
                 status = response.status
         except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(f"nothing answers at {self._endpoint.root}: {error}.") from error
+            raise Unavailable(
+                f"nothing answers at {self._endpoint.root}: {_reason(error)}."
+            ) from error
         if status >= 400:
-            text = said[:_SAID_CHARACTERS].decode("utf-8", "replace")
-            raise EngineRefused(f"the server answers {status}: {text}", status=status)
+            raise EngineRefused(f"the server answers {status}: {_sentence(said)}", status=status)
         return said
+
+
+def _reason(error: Exception) -> str:
+    """Why there was no answer, in the operating system's words where it has some."""
+    cause = getattr(error, "os_error", None)
+    if isinstance(cause, ConnectionError) and cause.errno:
+        return os.strerror(cause.errno)
+    return str(error) or type(error).__name__
+
+
+def _sentence(said: bytes) -> str:
+    """What an error's body says: its message, else its beginning."""
+    try:
+        return msgspec.json.decode(said, type=_Refusal).error.message
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return said[:_SAID_CHARACTERS].decode("utf-8", "replace")

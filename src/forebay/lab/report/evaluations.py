@@ -95,7 +95,7 @@ def _cards(result: EvalResult, words: Words) -> list[Card]:
 
 
 def _set_section(one: SetResult, words: Words) -> Section:
-    counts = words("set_counts").format(
+    counts = words("set_counts" if one.documents else "set_questions").format(
         questions=f"{one.questions:,}", documents=f"{one.documents:,}"
     )
     return Section(

@@ -175,6 +175,7 @@ _TEXTS: dict[str, tuple[str, str]] = {
     "latency_stage": ("seconds", "耗时"),
     "search": ("search", "检索"),
     "answer": ("answer", "回答"),
+    "set_questions": ("{questions} questions", "{questions} 个问题"),
     "set_counts": (
         "{questions} questions, {documents} documents",
         "{questions} 个问题，{documents} 篇文档",

@@ -192,7 +192,7 @@ def open_optuna() -> ModuleType:
         import optuna.storages.journal
     except ImportError as error:
         raise ConfigError(
-            "tuning needs Optuna: pip install 'forebay[tune]' (or make setup-tune)."
+            "tuning needs Optuna: make setup-tune, or pip install 'forebay[tune]'."
         ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)

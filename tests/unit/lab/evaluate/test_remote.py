@@ -62,7 +62,8 @@ async def test_a_document_is_put_under_its_own_id() -> None:
 @pytest.mark.parametrize(
     ("reply", "error", "told"),
     [
-        (web.json_response({"error": {"message": "no"}}, status=404), EngineRefused, "answers 404"),
+        (web.json_response({"error": {"message": "no"}}, status=404), EngineRefused, "404: no$"),
+        (web.Response(text="<p>no", status=502), EngineRefused, "502: <p>no$"),
         (web.Response(text="<html>"), EngineError, "cannot be read"),
         (web.json_response({"hits": 3}), EngineError, "cannot be read"),
     ],
@@ -83,5 +84,13 @@ async def test_an_answer_without_a_choice_is_none() -> None:
 
 async def test_nobody_there(free_port: int) -> None:
     async with open_remote(Endpoint(url=f"http://127.0.0.1:{free_port}", kb="boats")) as target:
-        with pytest.raises(Unavailable, match="nothing answers at"):
-            await target.search(QUESTION, 5)
+        for asked in (target.search(QUESTION, 5), target.reach()):
+            with pytest.raises(Unavailable, match=r"nothing answers at .*: Connection refused\.$"):
+                await asked
+
+
+async def test_a_server_is_reached_whatever_it_answers() -> None:
+    async with Scripted(lambda *_: web.Response(status=503)) as server, asking(server) as target:
+        await target.reach()
+    [asked] = server.requests
+    assert (asked.method, asked.raw_path) == ("GET", "/healthz")
