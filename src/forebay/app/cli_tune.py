@@ -34,6 +34,10 @@ LabelledFlag = Annotated[
         "headings ask.",
     ),
 ]
+LatencyFlag = Annotated[
+    Literal["cpu", "p99"],
+    typer.Option(help="cpu: mean processor time of a query; p99: its duration."),
+]
 
 
 @tune_app.command("tune")
@@ -55,10 +59,7 @@ def tune(
     sampler: Annotated[
         Literal["tpe", "nsga2"], typer.Option(help="nsga2 is for hundreds of trials.")
     ] = "tpe",
-    latency: Annotated[
-        Literal["cpu", "p99"],
-        typer.Option(help="cpu: mean processor time of a query; p99: its duration."),
-    ] = "cpu",
+    latency: LatencyFlag = "cpu",
     depth: Annotated[int, typer.Option(min=1, max=20, help="Hits that count (nDCG).")] = 10,
     quality_loss: Annotated[
         float,
