@@ -97,6 +97,7 @@ class Replays:
         self._max_bytes = max_bytes
         self._tables = tables
         self._entries: OrderedDict[tuple[HeadKey, bytes], Replay] = OrderedDict()
+        self._newest: Replay | None = None
         self._bytes = 0
         self.told = 0
 
@@ -108,14 +109,17 @@ class Replays:
         if message is None or message.get("more_body", False):
             return None
         body = message.get("body", b"")
-        found = self._entries.get((head, body))
+        key = head, body
+        found = self._entries.get(key)
         if found is None:
             return None
         for held, now in zip(found.valid_for, self._tables(), strict=True):
             if held is not now:
                 self.forget(head, body)
                 return None
-        self._entries.move_to_end((head, body))
+        if found is not self._newest:
+            self._entries.move_to_end(key)
+            self._newest = found
         return found
 
     def keep(self, head: HeadKey, body: bytes, replay: Replay) -> None:
@@ -124,7 +128,7 @@ class Replays:
         size = _size(head, body, replay)
         if size > self._max_bytes // 4:
             return
-        self._entries[head, body] = replay
+        self._entries[head, body] = self._newest = replay
         self._bytes += size
         while self._bytes > self._max_bytes:
             (old_head, old_body), old = self._entries.popitem(last=False)
@@ -139,6 +143,7 @@ class Replays:
     def clear(self) -> None:
         """Remember nothing."""
         self._entries.clear()
+        self._newest = None
         self._bytes = 0
 
     def tables(self) -> tuple[object, ...]:

@@ -23,7 +23,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 def request_id_of(sent: str, parts: GatewayParts) -> str:
     """The client's own id for a request, or a fresh one."""
-    return sent if _REQUEST_ID.fullmatch(sent) else f"req-{parts.new_id()}"
+    return sent if sent and _REQUEST_ID.fullmatch(sent) else f"req-{parts.new_id()}"
 
 
 class _Told(NamedTuple):
@@ -58,7 +58,6 @@ class Teller:
             principal=replay.principal,
             deadline=Deadline(arrived_at, parts.clock),
             clock=parts.clock,
-            traceparent=trace.traceparent,
         )
         ctx.address = replay.address
         if not replay.recollection.again(ctx):

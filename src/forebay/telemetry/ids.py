@@ -49,8 +49,8 @@ def begin_trace(
         sampled = bool(int(match.group(4), 16) & _SAMPLED)
         return TraceIds(match.group(2), span_id, match.group(3), sampled)
     trace_id = fresh[:16].hex()
-    low = int(trace_id[-_RATIO_BITS // 4 :], 16)
-    return TraceIds(trace_id, span_id, None, low < ratio * (1 << _RATIO_BITS))
+    sampled = ratio > 0.0 and int(trace_id[-_RATIO_BITS // 4 :], 16) < ratio * (1 << _RATIO_BITS)
+    return TraceIds(trace_id, span_id, None, sampled)
 
 
 def _valid(match: re.Match[str]) -> bool:

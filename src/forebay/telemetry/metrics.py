@@ -21,6 +21,7 @@ from forebay.telemetry.guard import GuardCollector
 from forebay.telemetry.merging import Page, page_of, text_of
 from forebay.telemetry.report import OUTCOMES, RequestOutcome, RequestReport
 from forebay.telemetry.reranking import RerankCollector
+from forebay.telemetry.times import Times
 
 STAGES = (
     "query.parse", "query.rewrite", "query.hyde", "embedding", "search.lexical", "search.vector",
@@ -69,10 +70,10 @@ class Metrics:
             buckets=_STAGE_BUCKETS,
             registry=self.registry,
         )
-        self._request = self._histogram(
+        self._request = self._times(
             "forebay_request_seconds", "Whole requests, refused ones too.", _REQUEST_BUCKETS
         )
-        self._ttft = self._histogram(
+        self._ttft = self._times(
             "forebay_ttft_seconds", "From request to first answer text.", _REQUEST_BUCKETS
         )
         self._itl = self._histogram(
@@ -110,6 +111,12 @@ class Metrics:
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(name, text, buckets=buckets, registry=self.registry)
+
+    def _times(self, name: str, text: str, buckets: tuple[float, ...]) -> Times:
+        """A histogram of what every request adds to."""
+        times = Times(name, text, buckets)
+        self.registry.register(times)
+        return times
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
