@@ -27,7 +27,8 @@ TOML = [
     if block.name == "toml"
 ]
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"\]\((?!https?://)([^)#\s]+)(#[^)\s]*)?\)")
+_LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]*))?\)")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 # Made from the code when the documents are built.
 GENERATED = {ROOT / "docs" / name for name in ("settings.md", "settings.zh-CN.md")}
 
@@ -38,6 +39,14 @@ def chinese(page: Path) -> Path:
 
 def prose(path: Path) -> str:
     return _FENCE.sub("", path.read_text(encoding="utf-8"))
+
+
+def anchors(path: Path) -> set[str]:
+    """What a page's headings are called in a link."""
+    return {
+        re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+        for heading in _HEADING.findall(prose(path))
+    }
 
 
 def without_comments(code: str) -> str:
@@ -64,9 +73,11 @@ def test_both_languages_have_the_same_headings_tables_and_code(page: Path) -> No
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for path in (page, chinese(page)):
-        for target, _ in _LINK.findall(prose(path)):
-            found = (path.parent / target).resolve()
+        for target, part in _LINK.findall(prose(path)):
+            found = (path.parent / target).resolve() if target else path
             assert found.exists() or found in GENERATED, f"{path.name}: {target}"
+            if part and found not in GENERATED:
+                assert part in anchors(found), f"{path.name}: {target}#{part}"
 
 
 @pytest.mark.parametrize("text", TOML)
