@@ -11,6 +11,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from itertools import pairwise
 from typing import Annotated, Protocol
 
@@ -22,6 +23,7 @@ from forebay.kernel.context import RequestContext, StageRecord
 from forebay.kernel.documents import Hit
 from forebay.kernel.errors import ForebayError
 from forebay.kernel.stages import HitVectors, Reranker, Retriever, SearchRequest, SearchResult
+from forebay.kernel.turns import Turn
 from forebay.pipeline.rerank_tally import Model, RerankTally
 from forebay.policy.cascade import CascadeSettings, blended, decide
 
@@ -138,7 +140,7 @@ class RerankingRetriever:
     ) -> _Order | None:
         settings = self._parts.settings
         order = await self._tried(
-            ctx, "light", settings.timeout_ms, self._by_light(query, hits, vectors)
+            ctx, "light", settings.timeout_ms, self._by_light(ctx, query, hits, vectors)
         )
         if order is None:
             return None
@@ -166,11 +168,12 @@ class RerankingRetriever:
         record.attributes["reranker"] = "dear"
         return dear
 
-    async def _by_light(self, query: str, hits: tuple[Hit, ...], vectors: HitVectors) -> _Order:
+    async def _by_light(
+        self, ctx: RequestContext, query: str, hits: tuple[Hit, ...], vectors: HitVectors
+    ) -> _Order:
+        turn = Turn(ctx.started_at, partial(self._parts.light.relevances, query, hits, vectors))
         loop = asyncio.get_running_loop()
-        scores, relevances = await loop.run_in_executor(
-            self._parts.executor, self._parts.light.relevances, query, hits, vectors
-        )
+        scores, relevances = await loop.run_in_executor(self._parts.executor, turn)
         places = tuple(sorted(range(len(hits)), key=lambda place: (-scores[place], place)))
         ranked = [scores[place] for place in places]
         slack = min((one - two for one, two in pairwise(ranked)), default=math.inf)

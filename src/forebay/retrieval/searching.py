@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import TypeVar
 
-import faiss
 import msgspec
 import numpy as np
 
@@ -19,6 +18,7 @@ from forebay.kernel.context import RequestContext, StageRecord
 from forebay.kernel.documents import Hit
 from forebay.kernel.errors import DeadlineExceeded, InvalidRequest, Overloaded, StoreError
 from forebay.kernel.stages import HitVectors, IndexFeed, SearchRequest, SearchResult
+from forebay.kernel.turns import Turn
 from forebay.retrieval.duplicates import Distinct, nearness
 from forebay.retrieval.engine import IndexDamaged
 from forebay.retrieval.evidence import Fused
@@ -27,6 +27,7 @@ from forebay.retrieval.index import KbIndex, Snapshot
 from forebay.retrieval.keys import filter_keys, passes
 from forebay.retrieval.lexical_base import Demands
 from forebay.retrieval.patience import KeptTime, Trial
+from forebay.retrieval.pool import OldestFirst
 from forebay.retrieval.segments import Ids
 from forebay.retrieval.settings import RetrievalSettings
 
@@ -80,13 +81,8 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def search_executor(threads: int) -> ThreadPoolExecutor:
-    """Return the pool searches run in: FAISS's own threads are switched off in each of its."""
-    return ThreadPoolExecutor(
-        max_workers=threads,
-        thread_name_prefix="search",
-        initializer=faiss.omp_set_num_threads,
-        initargs=(1,),
-    )
+    """Return the pool searches run in, the oldest first."""
+    return OldestFirst(threads)
 
 
 class Searching:
@@ -161,7 +157,9 @@ class Searching:
             with ctx.stage(stages[0]) as record:
                 try:
                     async with asyncio.timeout_at(limit):
-                        return await loop.run_in_executor(self._executor, timed)
+                        return await loop.run_in_executor(
+                            self._executor, Turn(ctx.started_at, timed)
+                        )
                 except TimeoutError as error:
                     raise DeadlineExceeded(
                         "The request's deadline passed during the search."
