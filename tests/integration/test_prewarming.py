@@ -131,6 +131,9 @@ def test_another_process_is_warm_through_the_shared_store(tmp_path: Path) -> Non
                 until(lambda: any(client.scan_iter("*:cache:*")))
             assert served.stop() == 0
             served.restart()
+            found = served.command("cache", "explain", QUESTIONS[0], "--kb", "kb", "--json").json
+            [told] = [one for one in found if one["tier"] == "retrieval"]
+            assert told["verdict"] == "hit" and "that processes share" in told["why"]
             assert ask(served, QUESTIONS[0]) == "hit"
         finally:
             served.stop()

@@ -34,6 +34,10 @@ _WHY: Mapping[Verdict, str] = {
     "unreadable": "what was kept cannot be read by this release.",
 }
 
+_SHARED = (
+    "kept in the store that processes share, and nothing that happened since can have altered it."
+)
+
 
 class ExplainCall(msgspec.Struct, frozen=True):
     """A question, and whose it would be; ``groups`` None: all rights."""
@@ -98,7 +102,9 @@ class CacheCalls:
         return _figures(merged(pages, ended))
 
     async def explain(self, call: ExplainCall) -> list[Finding]:
-        """What each tier would do with a question in this process, without doing it."""
+        """What each tier would do with a question in this process, without doing it: its memory
+        first, then what processes share.
+        """
         if not call.query.strip():
             raise InvalidRequest("the query is empty.", param="query")
         served = await self._served(call.kb)
@@ -108,29 +114,53 @@ class CacheCalls:
         asked = AnswerRequest(
             call.kb, (Message("user", call.query),), top_k=call.top_k, route=call.route
         )
-        findings = []
-        if self._tiers.answers is not None:
-            rule, kept = await self._tiers.answers.explain(principal, asked, served)
-            if rule is None:
-                findings.append(
-                    Finding("answer", "off", "no rule allows answers to it to be kept.")
-                )
-            elif kept.entry is None and self._nearby(principal, asked, served):
-                why = f"rule {rule.name}: the answer to a question that says the same will do."
-                findings.append(Finding("answer", "near", why))
-            else:
-                findings.append(_finding("answer", kept.verdict, f"rule {rule.name}: "))
-        if self._tiers.retriever is None:
-            findings.append(Finding("retrieval", "off", "cache.retrieval.enabled is false."))
-        else:
-            verdict = self._tiers.retriever.explain(principal, search, served).verdict
-            findings.append(_finding("retrieval", verdict))
-        if self._tiers.embedder is None:
-            findings.append(Finding("embedding", "off", "there is no embedder, or it is off."))
-        else:
-            held = self._tiers.embedder.holds(call.query)
-            findings.append(_finding("embedding", "hit" if held else "absent"))
-        return findings
+        found = await self._answer(principal, asked, served)
+        retrieval = await self._retrieval(principal, search, served)
+        findings = (found, retrieval, await self._embedding(call.query))
+        return [one for one in findings if one is not None]
+
+    async def _answer(
+        self, principal: Principal, asked: AnswerRequest, served: Served
+    ) -> Finding | None:
+        """None: this process answers nothing."""
+        answers = self._tiers.answers
+        if answers is None:
+            return None
+        rule, kept = await answers.explain(principal, asked, served)
+        if rule is None:
+            return Finding("answer", "off", "no rule allows answers to it to be kept.")
+        before = f"rule {rule.name}: "
+        if kept.entry is None:
+            shared = await answers.explain_shared(principal, asked, served)
+            if shared.entry is not None:
+                return Finding("answer", "hit", before + _SHARED)
+            if self._nearby(principal, asked, served):
+                why = "the answer to a question that says the same will do."
+                return Finding("answer", "near", before + why)
+        return _finding("answer", kept.verdict, before)
+
+    async def _retrieval(
+        self, principal: Principal, search: SearchRequest, served: Served
+    ) -> Finding:
+        retriever = self._tiers.retriever
+        if retriever is None:
+            return Finding("retrieval", "off", "cache.retrieval.enabled is false.")
+        kept = retriever.explain(principal, search, served)
+        if kept.entry is None:
+            shared = await retriever.explain_shared(principal, search, served)
+            if shared.entry is not None:
+                return Finding("retrieval", "hit", _SHARED)
+        return _finding("retrieval", kept.verdict)
+
+    async def _embedding(self, query: str) -> Finding:
+        embedder = self._tiers.embedder
+        if embedder is None:
+            return Finding("embedding", "off", "there is no embedder, or it is off.")
+        if embedder.holds(query):
+            return _finding("embedding", "hit")
+        if await embedder.holds_shared(query):
+            return Finding("embedding", "hit", "kept in the store that processes share.")
+        return _finding("embedding", "absent")
 
     async def _served(self, kb: str) -> Served:
         """What may be served of a kb; ``NotFound`` without one."""

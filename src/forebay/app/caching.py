@@ -111,7 +111,7 @@ class Scheme:
         self._setup = Setup(identity, fingerprint, searched_by, "")
         made_by = (settings.generation, settings.context, settings.query)
         self._with_kind = with_kind if settings.query.enabled else None
-        self._prompt = PromptSetup(template, settings_digest(*made_by), __version__)
+        self.prompt = PromptSetup(template, settings_digest(*made_by), __version__)
         # Then a class has engines, and so a model, of its own (F0.8).
         self._by_class = any(pool.priorities for pool in settings.admission.pools.values())
 
@@ -135,7 +135,7 @@ class Scheme:
             retrieval_key(principal, search, self._setup),
             request.messages,
             request.sampling,
-            self._prompt,
+            self.prompt,
             more=more,
         )
         return digest(key)
@@ -162,10 +162,19 @@ class Tiers(msgspec.Struct):
     rewarming: Callable[[], dict[str, int]] | None = None
     replays: Replays | None = None
     rules: AnswerRules = AnswerRules(CacheSettings().answers)
+    made_by: PromptSetup | None = None
 
     def reload(self, settings: CacheSettings) -> None:
-        """Other rules from now on; answers kept under a rule that is no more are not found."""
-        self.rules = AnswerRules(settings.answers)
+        """Other rules from now on; where they say something else, kept answers are forgotten."""
+        before, self.rules = self.rules, AnswerRules(settings.answers)
+        if self.rules.digest != before.digest:
+            self.forget_answers()
+
+    def forget_answers(self) -> None:
+        """Forget kept answers and all ways to them; what was found and embedded stays."""
+        for part in (self.near, self.replays, self.memory.get("answer")):
+            if part is not None:
+                part.clear()
 
     def purge(self, kb: str = "") -> int:
         """Forget what is held, of one kb or all; return how many entries that was.
@@ -323,6 +332,7 @@ class TierOpener:
         self, inner: Answering, template: str, charging: Charging, attend: Attend
     ) -> CachedAnswering:
         """The answering life, with answers that rules allow to be kept."""
+        self.tiers.made_by = self._scheme(template).prompt
         parts = AnswerCacheParts(
             tier=self._answers(),
             serving=self._reading.versions,

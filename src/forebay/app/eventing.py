@@ -35,8 +35,8 @@ _CARRIERS = {
     "kafka": (re.compile(rf"{_HOST}(?:,\s*{_HOST})*"), "confluent_kafka", "127.0.0.1:9092"),
 }
 """How each carrier's address looks, the package of its client, an example."""
-FORGETS = frozenset({"rules", "template", "model", "purge"})
-"""Kinds after which what is kept is forgotten; of changed documents versions tell more."""
+ANSWERS_END = frozenset({"rules", "template", "model"})
+"""Kinds after which kept answers are forgotten; of changed documents versions tell more."""
 
 
 class Events:
@@ -100,7 +100,9 @@ class Events:
         self.heard += 1
         if event.kind == "documents":
             self._poke()
-        elif event.kind in FORGETS:
+        elif event.kind in ANSWERS_END:
+            self._tiers.forget_answers()
+        elif event.kind == "purge":
             self._tiers.purge(event.kb)
         if delivery.gap:
             self._poke()

@@ -22,6 +22,7 @@ from forebay.app.composition import Service, open_service, run_loop
 from forebay.app.eventing import Events
 from forebay.app.figures import FiguresOfAll
 from forebay.app.latency import settle_memory
+from forebay.app.made_by import changed, made_by
 from forebay.app.remote import handlers
 from forebay.app.runtime import open_process, store_folder
 from forebay.app.settings import KnowledgeSettings, Settings, load_settings
@@ -143,7 +144,9 @@ async def _serve(run: _Run) -> int:
                 **figures.handlers(),
                 **cache.handlers(),
             }
-            socket_server = WriterServer(store_folder(settings), calls)
+            folder = store_folder(settings)
+            _tell_made_by(service, folder)
+            socket_server = WriterServer(folder, calls)
             await socket_server.start()
             try:
                 async with asyncio.TaskGroup() as group:
@@ -176,6 +179,13 @@ def _tell_versions(workers: WorkerSet, events: Events) -> None:
 def _tell_to_forget(workers: WorkerSet, events: Events, kb: str) -> None:
     workers.forget(kb)
     events.tell("purge", kb)
+
+
+def _tell_made_by(service: Service, folder: Path) -> None:
+    """Others may keep answers made by rules, a template or a model that are no more."""
+    now = made_by(service.answerer.tiers)
+    for kind in () if now is None else changed(folder, now):
+        service.events.tell(kind)
 
 
 def _cache_calls(service: Service, figures: FiguresOfAll) -> CacheCalls:
@@ -283,6 +293,7 @@ def _reload_on_hangup(run: _Run, service: Service, workers: WorkerSet) -> Iterat
             settings, _ = load_settings(run.config, run.flags)
             service.app.identity.replace(build_table(settings.tenants))
             service.answerer.reload(settings)
+            _tell_made_by(service, store_folder(run.settings))
             workers.reload(msgspec.json.encode(settings))
         except ConfigError as error:
             log.error("nothing was reloaded: %s", error.message)

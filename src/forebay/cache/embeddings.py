@@ -78,6 +78,12 @@ class CachedEmbedder:
         """Whether memory has the vector of a query."""
         return self._memory.peek(digest(embedding_key(self.spec, "query", text))) is not None
 
+    async def holds_shared(self, text: str) -> bool:
+        """Whether the store that processes share has the vector of a query."""
+        key = digest(embedding_key(self.spec, "query", text))
+        value = None if self._shared is None else await self._shared.get(key)
+        return value is not None and self._codec.decode(key, value) is not None
+
     def at_work_s(self) -> float:
         """See ``Working``."""
         return at_work_s(self._inner)

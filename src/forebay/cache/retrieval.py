@@ -101,6 +101,12 @@ class CachedRetriever:
         """What memory would do for a search, without doing it."""
         return self._parts.tier.seen(self._parts.key_of(principal, request), served)
 
+    async def explain_shared(
+        self, principal: Principal, request: SearchRequest, served: Served
+    ) -> Found[KeptHits]:
+        """What the store that processes share would do, without doing it."""
+        return await self._parts.tier.seen_shared(self._parts.key_of(principal, request), served)
+
     def seen(self, key: bytes, served: Served) -> Found[KeptHits]:
         """What memory would do for a key, without doing it."""
         return self._parts.tier.seen(key, served)

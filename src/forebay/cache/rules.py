@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from forebay.cache.canonical import canonical
+from forebay.cache.keys import settings_digest
 from forebay.cache.settings import AnswerRule, AnswerTierSettings
 
 
@@ -41,10 +42,16 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class AnswerRules:
-    """The rules in force, prepared for asking; ``match`` costs a microsecond."""
+    """The rules in force, prepared for asking; ``match`` costs a microsecond.
+
+    ``digest`` stands for all that they say.
+    """
 
     def __init__(self, settings: AnswerTierSettings) -> None:
         self.max_unsupported = settings.max_unsupported
+        self.digest = settings_digest(
+            AnswerTierSettings(settings.rules, max_unsupported=settings.max_unsupported)
+        )
         self._tests = [(_test_of(rule), rule) for rule in settings.rules]
 
     def __len__(self) -> int:

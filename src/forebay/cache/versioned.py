@@ -135,21 +135,27 @@ class VersionedTier(Generic[V]):
 
     async def fetched(self, key: bytes, served: Served) -> Found[V]:
         """What other processes have made that may be served; it is then in memory too."""
-        shared = self._parts.shared
-        if shared is None or not served.leased:
-            return _ABSENT
-        data = await shared.get(key)
-        if data is None:
-            return _ABSENT
-        entry = self._parts.codec.decode(key, data)
-        if entry is not None and not await self._ours(entry):
-            return Found("unreadable")
-        found = self._judged(key, data, served)
+        found, data = await self._shared(key, served)
         if found.entry is not None:
             if found.moved:
                 data = self._parts.codec.encode(key, found.entry)
             self._remember(key, found.entry, data)
         return found
+
+    async def seen_shared(self, key: bytes, served: Served) -> Found[V]:
+        """What ``fetched`` would say, with nothing changed and nothing counted."""
+        return (await self._shared(key, served))[0]
+
+    async def _shared(self, key: bytes, served: Served) -> tuple[Found[V], bytes]:
+        """What processes share, judged, and its bytes."""
+        shared = self._parts.shared
+        data = await shared.get(key) if shared is not None and served.leased else None
+        if data is None:
+            return _ABSENT, b""
+        entry = self._parts.codec.decode(key, data)
+        if entry is not None and not await self._ours(entry):
+            return Found("unreadable"), data
+        return self._judged(key, data, served), data
 
     def keep(self, key: bytes, entry: Entry[V]) -> None:
         """Keep a result under the version it was made from.

@@ -141,6 +141,16 @@ class CachedAnswering:
             return None, Found("absent")
         return rule, self._parts.tier.seen(self._parts.key_of(principal, request, rule), served)
 
+    async def explain_shared(
+        self, principal: Principal, request: AnswerRequest, served: Served
+    ) -> Found[StoredAnswer]:
+        """What the store that processes share would do, without doing it."""
+        rule, _ = self._rule(principal, request)
+        if rule is None:
+            return Found("absent")
+        key = self._parts.key_of(principal, request, rule)
+        return await self._parts.tier.seen_shared(key, served)
+
     def recollect(
         self, ctx: RequestContext, request: AnswerRequest, tokens: int
     ) -> Recollection | None:

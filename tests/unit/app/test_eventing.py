@@ -19,12 +19,14 @@ from forebay.kernel.errors import ConfigError, Unavailable
 
 
 class Side:
-    """A process with one kept value."""
+    """A process with a kept value in two tiers."""
 
     def __init__(self, bus: MemoryBus) -> None:
-        memory: MemoryTier[bytes] = MemoryTier(MemorySettings(1 << 20), SystemClock())
-        self.tiers = Tiers({"embedding": memory}, {})
-        self.memory = memory
+        self.memory: dict[str, MemoryTier[bytes]] = {
+            name: MemoryTier(MemorySettings(1 << 20), SystemClock())
+            for name in ("embedding", "answer")
+        }
+        self.tiers = Tiers(self.memory, {})
         self.pokes = 0
         self.events = Events(bus, self.tiers, self.poke)
         self.keep()
@@ -33,11 +35,12 @@ class Side:
         self.pokes += 1
 
     def keep(self) -> None:
-        self.memory.put(b"k", b"v", 60.0)
+        for tier in self.memory.values():
+            tier.put(b"k", b"v", 60.0)
 
     @property
-    def kept(self) -> bool:
-        return self.memory.peek(b"k") is not None
+    def kept(self) -> set[str]:
+        return {name for name, tier in self.memory.items() if tier.peek(b"k") is not None}
 
 
 async def settle() -> None:
@@ -45,8 +48,16 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("kind", ["rules", "template", "model", "purge"])
-async def test_the_others_forget_and_who_told_them_does_not(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "left"),
+    [
+        ("rules", {"embedding"}),
+        ("template", {"embedding"}),
+        ("model", {"embedding"}),
+        ("purge", set()),
+    ],
+)
+async def test_the_others_forget_and_who_told_them_does_not(kind: str, left: set[str]) -> None:
     bus = MemoryBus()
     one, other = Side(bus), Side(bus)
     async with asyncio.TaskGroup() as group:
@@ -56,7 +67,7 @@ async def test_the_others_forget_and_who_told_them_does_not(kind: str) -> None:
         await settle()
         for task in tasks:
             task.cancel()
-    assert (one.kept, other.kept) == (True, False)
+    assert (one.kept, other.kept) == ({"embedding", "answer"}, left)
 
 
 async def test_changed_documents_have_the_others_look_for_versions() -> None:
@@ -70,7 +81,7 @@ async def test_changed_documents_have_the_others_look_for_versions() -> None:
         for task in tasks:
             task.cancel()
     assert (one.pokes, other.pokes) == (0, 1)
-    assert other.kept
+    assert other.kept == {"embedding", "answer"}
 
 
 async def test_missed_events_mean_forgetting_everything() -> None:

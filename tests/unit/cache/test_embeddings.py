@@ -120,6 +120,8 @@ async def test_what_one_process_embedded_another_finds() -> None:
     one, other = Counting(), Counting()
     await vector(cached(one, shared=shared))
     found = cached(other, shared=shared)
+    assert await found.holds_shared("notice period") and not found.holds("notice period")
+    assert not await found.holds_shared("Something else?")
     assert (await vector(found))[1] is True
     assert other.calls == []
     shared.down = True

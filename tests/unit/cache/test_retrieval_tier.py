@@ -33,6 +33,8 @@ class Search:
         self.go = asyncio.Event()
         self.go.set()
         self.degraded = False
+        self.certain = False
+        """Whether a degraded search can tell what it rests on, as one not ordered anew can."""
         self.hits: tuple[Hit, ...] = (hit(1), hit(2))
         self.error: Exception | None = None
 
@@ -46,7 +48,7 @@ class Search:
             raise self.error
         if self.degraded:
             ctx.degrade("retrieval", "bm25", "vector_timeout")
-        evidence = None if self.degraded else EVIDENCE
+        evidence = None if self.degraded and not self.certain else EVIDENCE
         return SearchResult(self.hits, "vector+bm25", version, evidence)
 
 
@@ -202,9 +204,10 @@ async def test_a_change_elsewhere_keeps_the_entry() -> None:
     assert tier.search.made == 1
 
 
-async def test_a_degraded_search_is_kept_for_nobody_and_said_to_all() -> None:
+@pytest.mark.parametrize("certain", [False, True])
+async def test_a_degraded_search_is_kept_for_nobody_and_said_to_all(*, certain: bool) -> None:
     tier = Tier()
-    tier.search.degraded = True
+    tier.search.degraded, tier.search.certain = True, certain
     tier.search.go.clear()
     contexts = [context_of(tier.clock) for _ in range(3)]
     asked = [asyncio.create_task(tier.retriever.retrieve(ctx, ASKED)) for ctx in contexts]

@@ -187,6 +187,18 @@ async def test_a_shared_entry_is_carried_too_or_ended() -> None:
     assert (await one.fetched(KEY, Served(3))).verdict == "touched"
 
 
+async def test_what_is_shared_can_be_seen_without_being_taken_over() -> None:
+    world, values = World(), Values()
+    one, other = tier_of(world, VirtualClock(), values), tier_of(world, VirtualClock(), values)
+    assert (await other.seen_shared(KEY, Served(1))).verdict == "absent"
+    await one.share(KEY, entry_of())
+    assert (await other.seen_shared(KEY, Served(1))).verdict == "hit"
+    assert (await other.seen_shared(KEY, Served(1, leased=False))).verdict == "absent"
+    assert other.held(KEY, Served(1)).verdict == "absent"
+    world.change(removed=frozenset({2}))
+    assert (await other.seen_shared(KEY, Served(2))).verdict == "touched"
+
+
 async def test_without_a_lease_nothing_shared_is_used() -> None:
     world, values = World(), Values()
     tier = tier_of(world, VirtualClock(), values)
