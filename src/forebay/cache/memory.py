@@ -34,6 +34,7 @@ SAMPLES = 10
 SKETCH_SHARE = 1 / 128
 """Of the bytes, one a counter: good for entries from half a kilobyte upwards."""
 
+_SMALL_BYTES = 512
 _ENTRY_BYTES = sys.getsizeof((None, 0, 0.0)) + sys.getsizeof(1 << 20) + sys.getsizeof(0.0)
 
 
@@ -72,6 +73,15 @@ def deep_bytes(value: object) -> int:
         else:
             total += sys.getsizeof(value)
     return total
+
+
+def allocated(size: int) -> int:
+    """Bytes that an object of ``size`` bytes takes from the process.
+
+    CPython packs small objects into pages of its own; a larger one comes from the C library, which
+    puts eight bytes before it and rounds to sixteen.
+    """
+    return size if size <= _SMALL_BYTES else (size + 23) & ~15
 
 
 class MemoryTier(Generic[V]):
@@ -145,7 +155,7 @@ class MemoryTier(Generic[V]):
 
     def put(self, key: bytes, value: V, life_s: float) -> bool:
         """Keep a value for so long at most; whether it was taken in. An older one is gone."""
-        size = sys.getsizeof(key) + self._size_of(value) + _ENTRY_BYTES
+        size = sys.getsizeof(key) + allocated(self._size_of(value)) + _ENTRY_BYTES
         if size > self._bound * LARGEST_SHARE or life_s <= 0:
             self.remove(key)
             self._rejected += 1

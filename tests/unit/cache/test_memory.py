@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forebay.cache.memory import MemorySettings, MemoryTier
+from forebay.cache.memory import MemorySettings, MemoryTier, allocated
 from forebay.cache.values import VectorCodec, retrieval_codec
 from forebay.kernel.caching import Evidence, LegList
 from forebay.kernel.clock import VirtualClock
@@ -242,6 +242,11 @@ def test_a_change_of_what_is_popular_is_followed() -> None:
 
 
 # --- what it weighs -----------------------------------------------------------------------------
+
+
+def test_large_objects_are_counted_with_what_the_c_library_adds() -> None:
+    assert [allocated(size) for size in (0, 64, 512)] == [0, 64, 512]
+    assert [allocated(size) for size in (520, 521, 1589)] == [528, 544, 1600]
 
 
 def random_text(chance: random.Random, size: int) -> str:
