@@ -90,7 +90,9 @@ def valkey() -> Iterator[ValkeyServer]:
 class TestRedis(Bucket300):
     @pytest.fixture
     async def authority(self, valkey: ValkeyServer) -> AsyncIterator[RedisAuthority]:
-        authority = RedisAuthority(CoordinationSettings(redis_url=valkey.connection_url))
+        # A busy machine may take its time; what waits for how long is not asked here.
+        settings = CoordinationSettings(redis_url=valkey.connection_url, timeout_ms=5_000.0)
+        authority = RedisAuthority(settings)
         yield authority
         await authority.close()
 

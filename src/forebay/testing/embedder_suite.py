@@ -29,6 +29,11 @@ def rows(vectors: Vectors) -> list[list[float]]:
     return [numbers[start : start + size] for start in range(0, len(numbers), size)]
 
 
+def plain(vectors: Vectors) -> Vectors:
+    """The vectors without how they came about."""
+    return Vectors(vectors.ids, vectors.dimensions, vectors.data)
+
+
 def cosine(left: list[float], right: list[float]) -> float:
     """Cosine of two unit vectors."""
     return sum(a * b for a, b in zip(left, right, strict=True))
@@ -66,7 +71,7 @@ class EmbedderConformance:
         first, second = await asyncio.gather(
             embedder.embed(TEXTS, kind="query"), embedder.embed(TEXTS, kind="query")
         )
-        assert first == second
+        assert plain(first) == plain(second)
 
     async def test_different_texts_differ(self, embedder: Embedder) -> None:
         found = rows(await embedder.embed(TEXTS, kind="passage"))
@@ -74,7 +79,8 @@ class EmbedderConformance:
             assert all(cosine(row, other) < 1 - 1e-6 for other in found[:index])
 
     async def test_nothing_in_nothing_out(self, embedder: Embedder) -> None:
-        assert await embedder.embed([], kind="query") == Vectors((), embedder.spec.dimensions, b"")
+        nothing = await embedder.embed([], kind="query")
+        assert plain(nothing) == Vectors((), embedder.spec.dimensions, b"")
 
     async def test_empty_and_odd_texts_have_a_direction(self, embedder: Embedder) -> None:
         odd = ("", " ", "\n\t", "\x00", "\ud800", "🙂", "\u200b", "ＡＢＣ", "<s></s><pad>")
