@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from importlib import util
 from pathlib import Path
 
+import msgspec
+
 from forebay.app.bearer_keys import Keyed, bearer_key
 from forebay.app.doctor_ranking import Finding, knock
 from forebay.app.settings import Settings
@@ -43,8 +45,12 @@ def _embedder(embedding: EmbeddingSettings, environ: Mapping[str, str]) -> Findi
         openai_settings(embedding)
     except ConfigError as error:
         return Finding(_EMBEDDER, "missing", error.message, "correct [embedding].")
-    without = "search goes by words alone until it answers"
-    return _engine(_EMBEDDER, "embedding", embedding, embedding.base_url, without, environ)
+    without = "or search by words until it is back: embedding.backend=none"
+    found = _engine(_EMBEDDER, "embedding", embedding, embedding.base_url, without, environ)
+    if found.status == "note" and not embedding.dimensions:
+        # At the start it is asked how long its vectors are.
+        return msgspec.structs.replace(found, status="missing")
+    return found
 
 
 def _generator(generation: GenerationSettings, environ: Mapping[str, str]) -> Iterator[Finding]:

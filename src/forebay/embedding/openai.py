@@ -22,6 +22,7 @@ from forebay.kernel.errors import (
     ConfigError,
     DeadlineExceeded,
     EngineError,
+    EngineRefused,
     Overloaded,
     Unavailable,
     check_endpoint,
@@ -106,9 +107,16 @@ class OpenAIEmbedder:
                 probe = cls(settings, session, 0)
                 dimensions = (await probe._request(["dimensions"], urgent=True)).shape[1]
             return cls(settings, session, dimensions)
-        except BaseException:
+        except BaseException as error:
             await session.close()
-            raise
+            if isinstance(error, EngineRefused):
+                raise  # it answers, and says what is wrong
+            if not isinstance(error, EngineError | DeadlineExceeded):
+                raise
+            raise EngineError(
+                f"{error.message}; start it, or search by words until it is back: "
+                "embedding.backend=none (vectors are kept)."
+            ) from error
 
     @property
     def spec(self) -> EmbedderSpec:

@@ -60,8 +60,12 @@ def test_a_model_folder_that_is_not_there_or_holds_no_model_is_told(tmp_path: Pa
 
 
 def test_an_embedding_endpoint_is_knocked_at() -> None:
-    [found, _] = looked_at(embedding={"backend": "openai", "base_url": NOWHERE, "model": "m"})
-    assert found.status == "note" and "127.0.0.1:1 cannot be reached" in found.detail
+    endpoint = {"backend": "openai", "base_url": NOWHERE, "model": "m"}
+    [found, _] = looked_at(embedding=endpoint)
+    assert found.status == "missing" and "127.0.0.1:1 cannot be reached" in found.detail
+    assert "embedding.backend=none" in found.remedy
+    [found, _] = looked_at(embedding={**endpoint, "dimensions": 8})
+    assert found.status == "note", "it is not asked for at the start"
     [found, _] = looked_at(embedding={"backend": "openai"})
     assert found.status == "missing"
 
