@@ -105,18 +105,23 @@ class OpenAIEmbedder:
             dimensions = settings.dimensions
             if not dimensions:
                 probe = cls(settings, session, 0)
-                dimensions = (await probe._request(["dimensions"], urgent=True)).shape[1]
+                dimensions = await probe._measured()
             return cls(settings, session, dimensions)
-        except BaseException as error:
+        except BaseException:
             await session.close()
-            if isinstance(error, EngineRefused):
-                raise  # it answers, and says what is wrong
-            if not isinstance(error, EngineError | DeadlineExceeded):
-                raise
+            raise
+
+    async def _measured(self) -> int:
+        """How long the endpoint's vectors are; ``EngineError`` says what else can be done."""
+        try:
+            return int((await self._request(["dimensions"], urgent=True)).shape[1])
+        except EngineRefused:
+            raise
+        except (EngineError, DeadlineExceeded) as silent:
             raise EngineError(
-                f"{error.message}; start it, or search by words until it is back: "
+                f"{silent.message}; start it, or search by words until it is back: "
                 "embedding.backend=none (vectors are kept)."
-            ) from error
+            ) from silent
 
     @property
     def spec(self) -> EmbedderSpec:
