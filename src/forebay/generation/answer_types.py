@@ -171,6 +171,26 @@ _MEASURES = frozenset(
 _CLASSIFIER = re.compile(
     r"(?:多少|几)([个位名人台辆棵节页册本张间只条件次块座层户家门种项支套份人步分度])"
 )
+_UNITS = (
+    ("seconds?", "秒"),
+    ("minutes?", "分钟|分鐘"),
+    ("hours?", "小时|小時"),
+    ("days?", "天"),
+    ("weeks?", "周|星期"),
+    ("months?", "个?月"),
+    ("years?", "年"),
+)
+_IN_UNIT = tuple(
+    (
+        re.compile(rf"\bhow many (?:[a-z]+ )?(?:{english})\b|(?:多少|几)个?(?:{chinese})"),
+        re.compile(
+            rf"(?:\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten)\b)[ -]?(?:[a-z]+ )?"
+            rf"(?:{english})\b|[\d一二两三四五六七八九十百半几]\s?个?(?:{chinese})"
+        ),
+    )
+    for english, chinese in _UNITS
+)
+"""A unit that a question names, and a number of it in either language."""
 _ASKS_WHO = re.compile(r"\bwho\b(?!['’]?s\b)|\bwhom\b|\bwhose\b|谁|誰|何人|哪位|什么人|哪个人")
 _ROLE = re.compile(
     r"(?:er|or|ors|ers|ist|ists|ian|ians|man|men|woman|women|staff|head|chief|king|queen|guard"
@@ -200,6 +220,7 @@ class AnswerType:
         self._counted = counted and re.compile(
             rf"[\d一二两三四五六七八九十百千万半几数多]\s*[余多]?{counted[1]}"
         )
+        self._in_unit = next((shows for asks, shows in _IN_UNIT if asks.search(folded)), None)
         self._folded = folded
         self._stems = stems(folded)
 
@@ -226,6 +247,10 @@ class AnswerType:
     def counted(self, unit: Unit) -> bool:
         """Whether a unit counts in the question's measure word; True where it has none."""
         return self._counted is None or self._counted.search(unit.folded) is not None
+
+    def in_unit(self, unit: Unit) -> bool:
+        """Whether a unit has a number in the very unit the question names; False without one."""
+        return self._in_unit is not None and self._in_unit.search(unit.folded) is not None
 
     def _place(self, text: str) -> bool:
         words = [match[0] for match in _WORD.finditer(text)]

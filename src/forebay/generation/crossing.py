@@ -20,11 +20,13 @@ from forebay.generation.terms import Term, question_terms
 from forebay.kernel.documents import Hit
 
 _SHOWN = 0.3
+_IN_UNIT = 0.3
 _AGREES = 0.3
 _OWN = 0.5
 _LATER = 0.02
-"""Weights beside the score of the passage relative to the best: the type shown, marks or codes in
-common, the question's own weight held, and each place further down the passage."""
+"""Weights beside the score of the passage relative to the best: the type shown, the unit that was
+asked for, marks or codes in common, the question's own weight held, and each place further down the
+passage."""
 _AS_NEAR = 0.2
 """Of the best hit's score, what a hit in the other script needs to be the other side."""
 
@@ -53,6 +55,7 @@ def choose_crossing(
         return (
             hits[one.passage].score / top
             + _SHOWN * (bool(kind.asked) and kind.shown(one.unit))
+            + _IN_UNIT * kind.in_unit(one.unit)
             + _AGREES * subject.agrees(one.unit)
             + _OWN * own
             - _LATER * one.position

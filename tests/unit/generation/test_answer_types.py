@@ -39,3 +39,19 @@ def test_without_a_type_anything_may_answer() -> None:
     assert kind.asked == "" and not kind.is_measure
     assert shown("What is a penstock?", "A pipe that leads water to a turbine.")
     assert AnswerType("How heavy is it?").is_measure
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "said"),
+    [
+        ("How many days of leave are there?", "每年8天。", True),
+        ("How many days of leave are there?", "自2026年1月1日起。", False),
+        ("How many working days does it take?", "检验需5天。", True),
+        ("保修几个月？", "The warranty is 24 months.", True),
+        ("保修几个月？", "It was made in 2024, two years ago.", False),
+        ("多少小时？", "It takes three hours.", True),
+        ("How long is it?", "每年8天。", False),
+    ],
+)
+def test_the_unit_asked_for(question: str, text: str, *, said: bool) -> None:
+    assert AnswerType(question).in_unit(analyse(text, "", "", ()).units[0]) == said

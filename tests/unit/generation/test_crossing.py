@@ -73,3 +73,33 @@ def test_the_sentence_that_shows_the_type_is_quoted() -> None:
     text = "The first pump is painted often. It stands well. The staff like it. It weighs 640 kg."
     quoted, refused = draft("一号水泵有多重？", text, language="zh")
     assert not refused and "640 kg" in quoted
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "quoted", "language"),
+    [
+        (
+            "How many days of annual leave do I get?",
+            (
+                "本版自2026年1月1日起施行。上一版自2025年1月1日起施行。本版每年十二月修订。"
+                "结转的天数有变动。申请须经部门经理批准。员工每年享有8天年休假。"
+            ),
+            "8天",
+            "en",
+        ),
+        (
+            "每年有几天年休假？",
+            (
+                "In force from 1 January 2026. Revised each year in December. Approved by the "
+                "manager. The edition of last year ends this month. Employees have 8 days a year."
+            ),
+            "8 days",
+            "zh",
+        ),
+    ],
+)
+def test_a_number_in_the_unit_asked_for_is_quoted_before_a_date(
+    question: str, text: str, quoted: str, language: str
+) -> None:
+    told, refused = draft(question, text, language=language)
+    assert not refused and quoted in told
