@@ -284,7 +284,8 @@ async def measure(
     """Open, warm, and ask under both loads; recall of the vectors afterwards."""
     settings, _ = load_settings(None, {}, {})
     clock = SystemClock()
-    embedder = await open_embedder(settings.embedding, cache=model_cache(settings), clock=clock)
+    one_core = msgspec.structs.replace(settings.embedding, workers=1, query_workers=0)
+    embedder = await open_embedder(one_core, cache=model_cache(settings), clock=clock)
     assert embedder is not None
     store = StoreWriter(folder)
     index = open_index(folder, store)
@@ -313,7 +314,7 @@ async def measure(
         return await (one.replay if replayed else one.run)(questions, per_s)
 
     result: dict[str, Any] = {"replayed": replayed, "rerank": "light" if light else "off"}
-    with search_executor(2) as pool:
+    with search_executor(1) as pool:
         await under(questions[-200:], 40.0)
         count = int(60 * seconds)
         result["all_cold"] = await under(questions[:count], 60.0)

@@ -46,6 +46,8 @@ from forebay.retrieval.lexical_search import LexicalHits, LexicalQuery
 from forebay.retrieval.patience import Trial
 from forebay.retrieval.relevance import probability
 from forebay.retrieval.searching import (
+    SPARE,
+    SPARE_RANKED,
     VECTORS_PART,
     WORDS_PART,
     Answer,
@@ -91,7 +93,8 @@ class HybridRetriever:
     ) -> None:
         """``with_vectors``: results carry the vectors of their hits, for a reranker."""
         self._with_vectors = with_vectors
-        self._searching = Searching(indexes, settings, executor)
+        spare = SPARE_RANKED if with_vectors else SPARE
+        self._searching = Searching(indexes, settings, executor, spare=spare)
         self._embedder = embedder
 
     async def retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:

@@ -39,8 +39,10 @@ WORDS_PART, VECTORS_PART = "bm25", "vector"
 """The parts that rungs are made of, by the names under which their failures are told."""
 
 _ROWS_AT_ONCE = 64
-_SPARE = 20
+SPARE = 20
 """Candidates a leg hands over beyond the hits asked for, so that the other leg can lift them."""
+SPARE_RANKED = 10
+"""The same under a reranker, which asks for more hits than it shows; some may be copies."""
 
 _WIDER = 8
 """So many times more are asked for when copies of what was found left places empty."""
@@ -91,8 +93,17 @@ class Searching:
     ``executor`` comes from ``search_executor``.
     """
 
-    def __init__(self, indexes: Indexes, settings: RetrievalSettings, executor: Executor) -> None:
+    def __init__(
+        self,
+        indexes: Indexes,
+        settings: RetrievalSettings,
+        executor: Executor,
+        *,
+        spare: int = SPARE,
+    ) -> None:
+        """``spare``: candidates of a leg beyond the hits asked for."""
         self.settings = settings
+        self._spare = spare
         self._indexes = indexes
         self._executor = executor
         self._in_flight = 0
@@ -127,7 +138,7 @@ class Searching:
             if ctx.kb_version is None:
                 ctx.kb_version = snapshot.version
             demands = filter_keys(request.filter, ctx.principal.groups)
-            limit = max(self.settings.candidates, request.top_k + _SPARE)
+            limit = max(self.settings.candidates, request.top_k + self._spare)
             yield Search(ctx, request, index.feed, snapshot, demands, limit)
         finally:
             self._in_flight -= 1
