@@ -126,7 +126,10 @@ def test_headings_ask_where_nobody_has_labels_and_a_search_goes_on(tmp_path: Pat
         (("missing",), "no file or folder"),
         ((HANDBOOK, "--set", "nonsense"), "section.key=value"),
         ((HANDBOOK, "--patch", "nowhere/p.toml"), "cannot be written"),
-        ((HANDBOOK, "--sampler", "grid"), "option cannot be read"),
+        (
+            (HANDBOOK, "--sampler", "grid"),
+            "option cannot be read: --sampler is tpe or nsga2, not 'grid'.",
+        ),
         ((HANDBOOK, "-q", "missing.jsonl"), "no set of questions"),
         ((), "--kb"),
     ],

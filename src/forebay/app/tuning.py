@@ -274,6 +274,14 @@ def labelled(asked: QuestionSet) -> tuple[Question, ...]:
 
 
 def _study(words: TuneWords) -> StudySettings:
+    for option, word, known in (
+        ("sampler", words.sampler, ("tpe", "nsga2")),
+        ("latency", words.latency, ("cpu", "p99")),
+    ):
+        if word not in known:
+            raise ConfigError(
+                f"an option cannot be read: --{option} is {' or '.join(known)}, not {word!r}."
+            )
     given = {
         "trials": words.trials,
         "budget_s": words.budget_s,
