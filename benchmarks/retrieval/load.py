@@ -15,6 +15,9 @@ remembered are printed.
 ``--rerank light``: what both legs found is ordered anew by the shipped light reranker, thirty
 candidates, as a server with ``rerank.backend = "light"`` does. Questions are told their kind by
 their words, as a server's are, so that those that want several documents do not leave early.
+One thread searches and one embeds, as is fitting for one core (``store.reader_threads`` and
+``embedding.workers`` 1, ``embedding.query_workers`` 0; the defaults are for more cores). The loop
+and the garbage collector are set as a server sets its own.
 ``stages_ms`` is where a question's time went on the mean, waiting left out; ``asked`` says what was
 wanted of each load and whether it was reached.
 
@@ -59,6 +62,8 @@ from speed import (
 from speed import SEED as SPEED_SEED
 from speed import documents as plain_documents
 
+from forebay.app.composition import run_loop
+from forebay.app.latency import settle_memory
 from forebay.app.settings import load_settings, model_cache
 from forebay.cache.embeddings import CachedEmbedder
 from forebay.cache.memory import MemorySettings, MemoryTier
@@ -316,6 +321,7 @@ async def measure(
     result: dict[str, Any] = {"replayed": replayed, "rerank": "light" if light else "off"}
     with search_executor(1) as pool:
         await under(questions[-200:], 40.0)
+        settle_memory()
         count = int(60 * seconds)
         result["all_cold"] = await under(questions[:count], 60.0)
         chance, asked = random.Random(SEED), list[str]()
@@ -371,9 +377,8 @@ def main() -> None:
     shutil.copytree(folder, work)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    sys.setswitchinterval(0.0005)
     light = arguments.rerank == "light"
-    result = asyncio.run(
+    result = run_loop(
         measure(data, cache, work, arguments.seconds, replayed=arguments.replay, light=light)
     )
     shutil.rmtree(work, ignore_errors=True)
