@@ -12,10 +12,15 @@ import msgspec
 
 from forebay.kernel.clock import Clock
 from forebay.kernel.documents import ChunkRow, Vectors
-from forebay.kernel.errors import EngineRefused, ForebayError
+from forebay.kernel.errors import EngineRefused, ForebayError, Overloaded
 from forebay.kernel.stages import Embedder
 
 log = logging.getLogger("forebay.embedding")
+_PROBE = "embedding"
+"""A text that no embedder fails for: what fails now lies with the endpoint, not with a chunk."""
+_FIRST_RETRY_S = 1.0
+_PATIENCE = 10
+"""Times ``max_retry_s`` that a chunk waits at most that fails alone: it may fail for ever."""
 
 
 class BackgroundEmbeddingSettings(msgspec.Struct, frozen=True):
@@ -74,6 +79,8 @@ class EmbeddingFeeder:
         self._rows: deque[ChunkRow] = deque()
         self._claimed: set[int] = set()
         self._refused: set[int] = set()
+        self._late_s: dict[int, float] = {}
+        self._waiting: set[int] = set()
         self._done: list[tuple[int, bytes]] = []
         self._refill = asyncio.Lock()
         self._work = asyncio.Event()
@@ -88,10 +95,11 @@ class EmbeddingFeeder:
         self._work.set()
 
     def statistics(self) -> dict[str, int]:
-        """Chunks claimed, refused by the embedder, embedded since the start."""
+        """Chunks claimed, refused by the embedder, failing alone, embedded since the start."""
         return {
             "claimed": len(self._claimed),
             "refused": len(self._refused),
+            "failing": len(self._late_s),
             "embedded": self.embedded,
         }
 
@@ -115,43 +123,84 @@ class EmbeddingFeeder:
             group.create_task(self._flush_forever())
 
     async def _lane(self) -> None:
-        retry_s = 1.0
+        first_s = min(_FIRST_RETRY_S, self._settings.max_retry_s)
+        retry_s = first_s
         while True:
             batch = await self._take()
             try:
                 self._keep(batch, await self._embed(batch))
-                self.error = None
-                retry_s = 1.0
-            except EngineRefused as error:
-                await self._one_by_one(batch, error)
+                retry_s = first_s
             except ForebayError as error:
+                if not isinstance(error, Overloaded) and await self._works():
+                    await self._one_by_one(batch)
+                    continue
                 self.error = error.message
                 log.warning("embedding of %s failed: %s", self._kb, error.message)
                 self._rows.extendleft(reversed(batch))
                 await asyncio.sleep(retry_s)
                 retry_s = min(retry_s * 2, self._settings.max_retry_s)
 
+    async def _works(self) -> bool:
+        """Whether the embedder answers now."""
+        try:
+            await self._parts.embedder.embed([_PROBE], kind="passage")
+        except ForebayError:
+            return False
+        return True
+
     async def _embed(self, batch: Sequence[ChunkRow]) -> Vectors:
         return await self._parts.embedder.embed(
             [passage_text(row) for row in batch], kind="passage"
         )
 
-    async def _one_by_one(self, batch: Sequence[ChunkRow], error: EngineRefused) -> None:
-        """Find the chunk the embedder refuses, so that its neighbours are not lost with it."""
-        for row in batch:
+    async def _one_by_one(self, batch: Sequence[ChunkRow]) -> None:
+        """Find the chunks the embedder fails for, so that their neighbours are not lost with them.
+
+        What it refuses while it takes other texts is not tried again.
+        """
+        for at, row in enumerate(batch):
             try:
                 self._keep([row], await self._embed([row]))
-            except ForebayError:
-                self._refused.add(row.chunk_id)
-                self._claimed.discard(row.chunk_id)
-                log.warning(
-                    "the embedder refused a chunk of %s: %s", row.document_id, error.message
-                )
+            except ForebayError as failure:
+                if isinstance(failure, Overloaded) or not await self._works():
+                    self.error = failure.message
+                    self._rows.extendleft(reversed(batch[at:]))
+                    return
+                if isinstance(failure, EngineRefused):
+                    self._refuse(row, failure)
+                else:
+                    self._put_off(row, failure)
+
+    def _refuse(self, row: ChunkRow, refusal: EngineRefused) -> None:
+        self._refused.add(row.chunk_id)
+        self._claimed.discard(row.chunk_id)
+        self._late_s.pop(row.chunk_id, None)
+        log.warning("the embedder refused a chunk of %s: %s", row.document_id, refusal.message)
+
+    def _put_off(self, row: ChunkRow, failure: ForebayError) -> None:
+        """Others come first; the chunk is tried again, each time after a longer wait."""
+        late_s = self._late_s.get(row.chunk_id)
+        most_s = self._settings.max_retry_s
+        wait_s = min(2 * late_s, _PATIENCE * most_s) if late_s else min(_FIRST_RETRY_S, most_s)
+        self._late_s[row.chunk_id] = wait_s
+        self._waiting.add(row.chunk_id)
+        self._claimed.discard(row.chunk_id)
+        self.error = failure.message
+        if late_s is None:
+            log.warning("the embedder failed for a chunk of %s", row.document_id)
+        asyncio.get_running_loop().call_later(wait_s, self._again, row.chunk_id)
+
+    def _again(self, chunk_id: int) -> None:
+        self._waiting.discard(chunk_id)
+        self._work.set()
 
     def _keep(self, batch: Sequence[ChunkRow], vectors: Vectors) -> None:
         size = vectors.dimensions * 4
         for position, row in enumerate(batch):
             self._done.append((row.chunk_id, vectors.data[position * size : (position + 1) * size]))
+            self._late_s.pop(row.chunk_id, None)
+        if not self._late_s:
+            self.error = None
         self._ready.set()
 
     async def _take(self) -> list[ChunkRow]:
@@ -169,17 +218,27 @@ class EmbeddingFeeder:
                 return
             await self._work.wait()
             self._work.clear()
-            seen = len(self._claimed) + len(self._refused)
+            seen = len(self._claimed) + len(self._refused) + len(self._late_s)
             want = self._settings.batch_size * self._settings.lanes * 8
             rows = await self._parts.run_blocking(
                 lambda: self._parts.record.pending(self._kb, seen + want)
             )
+            self._forget_gone({row.chunk_id for row in rows})
+            passed_over = self._claimed | self._refused | self._waiting
             for row in rows:
-                if row.chunk_id not in self._claimed and row.chunk_id not in self._refused:
+                if row.chunk_id not in passed_over:
                     self._claimed.add(row.chunk_id)
                     self._rows.append(row)
             if self._rows:
                 self._work.set()
+
+    def _forget_gone(self, there: set[int]) -> None:
+        """Chunks that were put off and are no more."""
+        gone = self._late_s.keys() - there - self._waiting - self._claimed
+        for one in gone:
+            del self._late_s[one]
+        if gone and not self._late_s:
+            self.error = None
 
     async def _flush_forever(self) -> None:
         last = self._parts.clock.now() - self._settings.flush_interval_s

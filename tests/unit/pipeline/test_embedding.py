@@ -53,6 +53,8 @@ class Embedder:
 
     def __init__(self) -> None:
         self.failures = 0
+        self.fails_for: set[str] = set()
+        self.refuses = False
 
     async def embed(
         self, texts: Sequence[str], *, kind: Literal["query", "passage", "raw"]
@@ -61,7 +63,9 @@ class Embedder:
         if self.failures:
             self.failures -= 1
             raise EngineError("the embedding service is down.")
-        if "poison" in texts:
+        if not self.fails_for.isdisjoint(texts):
+            raise EngineError("the embedding service failed.")
+        if "poison" in texts or self.refuses:
             raise EngineRefused("refused", status=400)
         import struct
 
@@ -72,7 +76,9 @@ class Embedder:
 @asynccontextmanager
 async def feeding(record: Record, embedder: Embedder) -> AsyncIterator[EmbeddingFeeder]:
     parts = FeederParts(record, embedder, lambda kb: record.commits, record.run, SystemClock())
-    settings = BackgroundEmbeddingSettings(flush_interval_s=0.01, batch_size=4, lanes=3)
+    settings = BackgroundEmbeddingSettings(
+        flush_interval_s=0.01, batch_size=4, lanes=3, max_retry_s=0.1
+    )
     feeder = EmbeddingFeeder("kb", parts, settings)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(feeder.run())
@@ -123,6 +129,40 @@ async def test_a_passing_failure_loses_nothing() -> None:
     async with feeding(record, embedder) as feeder:
         await reach(feeder, record, 8)
         assert feeder.error is None
+
+
+async def test_chunks_that_the_embedder_fails_for_keep_no_other_back() -> None:
+    # In every batch there is one, more of them than there are lanes.
+    rows = [row(i, f"bad {i}" if i % 3 == 0 else "good") for i in range(30)]
+    record = Record(rows)
+    embedder = Embedder()
+    embedder.fails_for = {one.text for one in rows if one.text != "good"}
+    async with feeding(record, embedder) as feeder:
+        await reach(feeder, record, 20)
+        assert feeder.statistics()["failing"] == 10 and feeder.error is not None
+        record.rows.append(row(100, "new"))
+        feeder.kick()
+        await reach(feeder, record, 21)
+        # What fails now may not always, and what is gone is not waited for.
+        embedder.fails_for = {"bad 0"}
+        await reach(feeder, record, 30)
+        record.rows = [one for one in record.rows if one.text != "bad 0"]
+        async with asyncio.timeout(10):
+            while feeder.statistics()["failing"]:
+                await asyncio.sleep(0.01)
+
+
+async def test_an_endpoint_that_refuses_everything_for_a_while_has_refused_no_chunk() -> None:
+    record = Record([row(i) for i in range(8)])
+    embedder = Embedder()
+    embedder.refuses = True
+    async with feeding(record, embedder) as feeder:
+        async with asyncio.timeout(10):
+            while feeder.error is None:
+                await asyncio.sleep(0.01)
+        embedder.refuses = False
+        await reach(feeder, record, 8)
+        assert feeder.statistics()["refused"] == 0
 
 
 def test_a_passage_carries_title_headings_and_table_header_once() -> None:
