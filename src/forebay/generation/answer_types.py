@@ -21,6 +21,10 @@ _TIME = (
     r"星期|礼拜|月|季|年|世纪|刻钟|钟头"
 )
 _LENGTH = r"[cmk]?m\b|met(?:re|er)|kilomet|mile|f(?:ee|oo)t|inch|yard|米|里|尺|寸"
+_SPOKEN_TIME = (
+    r"\bat (?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\b|"
+    r"\b(?:half|quarter) (?:past|to)\b|o'clock"
+)
 _ASKS_AND_SHOWS = (
     (
         "weekday",
@@ -37,7 +41,7 @@ _ASKS_AND_SHOWS = (
         (
             r"\d[:：.]\d\d|\b\d{1,2} ?[ap]\.?m\b|[\d一二三四五六七八九十两]点|(?<!小)时|點|noon|"
             r"midnight|"
-            r"o'clock|half past|quarter|中午|午夜|dawn|evening|morning|清晨|傍晚|past|早|晚"
+            rf"{_SPOKEN_TIME}|quarter|中午|午夜|dawn|evening|morning|清晨|傍晚|past|早|晚"
         ),
     ),
     (
@@ -71,7 +75,7 @@ _ASKS_AND_SHOWS = (
             r"\bmay \d|june|july|august|september|october|november|december|day\b|days\b|noon|"
             r"night|morning|evening|summer|winter|spring|autumn|centur|year|month|week|after|"
             r"before|during|until|when|once|while|early|late|[年月日号天周时點点]|春|夏|秋|冬|世纪|"
-            r"[前后]"
+            rf"[前后]|{_SPOKEN_TIME}"
         ),
     ),
     (
@@ -160,6 +164,29 @@ _ASKS_AND_SHOWS = (
     ),
     (
         "amount",
+        r"功率(?!因)[^，,]{0,4}(?:多少|多大|几|是何)|\b(?:rated|nominal|maximum) power\b",
+        r"瓦|马力|\d ?(?:[kmg]?w|hp|[kmg]?va)\b|watt|horsepower",
+    ),
+    (
+        "amount",
+        r"流量[^，,]{0,4}(?:多少|多大|几|是何)|\bflow rate\b",
+        (
+            r"升|立方|方每|m3|m³|\bl/|吨|\dt/|人|[车辆包位次条]|\d ?(?:[kmgt]b|[kmg]bps)|"
+            r"lit(?:re|er)|gallon|gpm|cubic|ton"
+        ),
+    ),
+    (
+        "amount",
+        r"电压[^，,]{0,4}(?:多少|多大|几|是何)|\bvoltage\b",
+        r"伏|\d ?[kmµu]?v\b|volt",
+    ),
+    (
+        "amount",
+        r"电流[^，,]{0,4}(?:多少|多大|几|是何)",
+        r"安|\d ?[kmµu]?a\b",
+    ),
+    (
+        "amount",
         (r"\bhow (?:many|much)\b|多少|几个|几次|幾"),
         _NUMBER,
     ),
@@ -168,6 +195,8 @@ _TYPES = tuple((name, re.compile(asks), re.compile(shows)) for name, asks, shows
 _MEASURES = frozenset(
     "weekday clock year duration money weight length degrees share floor colour".split()
 )
+_POINTS_OF_TIME = frozenset("clock date when".split())
+"""Types that bare words show; those of the question show nothing: "weekend" of a weekend shift."""
 _CLASSIFIER = re.compile(
     r"(?:多少|几)([个位名人台辆棵节页册本张间只条件次块座层户家门种项支套份人步分度])"
 )
@@ -205,6 +234,8 @@ _HAN_ROLE = re.compile(
 )
 _PLACES = "省市县区镇村国州路街楼室厅院校港湾岛山河湖海洋洲城站馆店部处"
 _WORD = re.compile(r"[A-Za-z][\w'’-]*")
+_COUNTED = re.compile(_NUMBER + r"\s*(?:[a-z]+\s)?$", re.IGNORECASE)
+"""What stands before the name of a role that is counted: "has six operators" names nobody."""
 
 
 class AnswerType:
@@ -213,9 +244,10 @@ class AnswerType:
     def __init__(self, question: str) -> None:
         folded = fold(question)
         self._who = _ASKS_WHO.search(folded) is not None
-        self._shows = next(
-            ((name, shows) for name, asks, shows in _TYPES if asks.search(folded)), None
+        found = next(
+            ((name, at, shows) for name, asks, shows in _TYPES if (at := asks.search(folded))), None
         )
+        self._shows = (found[0], found[2]) if found else None
         counted = _CLASSIFIER.search(folded)
         self._counted = counted and re.compile(
             rf"[\d一二两三四五六七八九十百千万半几数多]\s*[余多]?{counted[1]}"
@@ -223,6 +255,10 @@ class AnswerType:
         self._in_unit = next((shows for asks, shows in _IN_UNIT if asks.search(folded)), None)
         self._folded = folded
         self._stems = stems(folded)
+        self._about = ""
+        if found and found[0] in _POINTS_OF_TIME:
+            self._about = folded[: found[1].start()] + " " + folded[found[1].end() :]
+        self._about_stems = stems(self._about)
 
     @property
     def asked(self) -> str:
@@ -242,7 +278,22 @@ class AnswerType:
         if self._shows is None:
             return True
         name, shows = self._shows
+        if name in _POINTS_OF_TIME:
+            folded = unit.folded
+            return any(not self._is_asked_of(folded, *at.span()) for at in shows.finditer(folded))
         return shows.search(unit.folded) is not None or (name == "place" and self._place(unit.text))
+
+    def _is_asked_of(self, folded: str, start: int, end: int) -> bool:
+        """Whether what stands there is part of a word of the question."""
+        if not folded[start:end].isascii():
+            around = (folded[start - 1 : end], folded[start : end + 1])
+            return any(len(one) > 1 and one in self._about for one in around)
+        while start and folded[start - 1].isalpha():
+            start -= 1
+        while end < len(folded) and folded[end].isalpha():
+            end += 1
+        word = folded[start:end]
+        return word.isalpha() and bool(stems(word) & self._about_stems)
 
     def counted(self, unit: Unit) -> bool:
         """Whether a unit counts in the question's measure word; True where it has none."""
@@ -267,7 +318,9 @@ class AnswerType:
         for match in _WORD.finditer(text):
             word = match[0]
             known = bool(stems(word) & self._stems)
-            role = len(word) > 4 and _ROLE.search(word.lower()) and question_terms(word)
+            role = len(word) > 4 and bool(_ROLE.search(word.lower()) and question_terms(word))
+            if role and word.endswith("s"):
+                role = _COUNTED.search(text[: match.start()][-24:]) is None
             if not known and (role or (word[0].isupper() and (not first or role))):
                 return True
             first = False

@@ -40,6 +40,11 @@ _ABBREVIATION = re.compile(
     r"hon|gov|sen|rep|pres|u\.s|u\.k|a\.m|p\.m|ph\.d|d\.c)|\b[a-z])$",
     re.IGNORECASE,
 )
+_MEASURED = re.compile(r"(?<![\w.,])(?:\d{1,3}|\d*[.,]\d+) ?[htmgslLdAVWKCF]$")
+"""A number and a unit of one letter, which is no initial: "a fuse of 10 A. The other"."""
+_OPEN = tuple(",，、")
+_WRAPPED_HAN = 16
+"""Characters from which a Chinese line without an end was broken by its width."""
 _CLAUSE = re.compile(r"[；;，,、:：]\s*|\s")
 
 
@@ -242,7 +247,11 @@ class _Cutter:
 
 
 def _end_of_item(lines: list[str], at: int) -> int:
-    """The line after a list item: what is indented below it, or goes on in small letters."""
+    """The line after a list item: what is indented below it, or goes on without being so.
+
+    Chunks keep no indentation. What ends in a comma goes on; so do small letters, and Chinese
+    after a line that is as long as lines that are broken by their width.
+    """
     end = at + 1
     if not _ITEM.match(lines[at]):
         return end
@@ -250,11 +259,19 @@ def _end_of_item(lines: list[str], at: int) -> int:
         line = lines[end]
         if _ITEM.match(line) or _FENCE.match(line) or _ATX.match(line) or is_row(line):
             break
-        goes_on = line[0].islower() and not lines[end - 1].rstrip().endswith(_TERMINAL)
-        if not (line[0].isspace() or goes_on):
+        if not (line[0].isspace() or _goes_on(lines[end - 1].rstrip(), line)):
             break
         end += 1
     return end
+
+
+def _goes_on(before: str, line: str) -> bool:
+    if before.endswith(_OPEN):
+        return True
+    if before.endswith(_TERMINAL):
+        return False
+    wrapped = _HAN.match(before[-1]) is not None and len(before) >= _WRAPPED_HAN
+    return line[0].islower() or (wrapped and _HAN.match(line) is not None)
 
 
 def _unwrapped(lines: list[str]) -> str:
@@ -273,7 +290,8 @@ def sentences(line: str) -> list[str]:
     for match in _END.finditer(line):
         if match["dot"] is not None:
             before = line[max(at, match.start() - 12) : match.start()]
-            if match["dot"] == "." and _ABBREVIATION.search(before):
+            short = match["dot"] == "." and _ABBREVIATION.search(before)
+            if short and not _MEASURED.search(before):
                 continue
         found += _pieces(line[at : match.end()].strip())
         at = match.end()

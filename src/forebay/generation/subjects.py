@@ -27,6 +27,8 @@ from forebay.generation.terms import (
 )
 
 _WORD = re.compile(rf"[^\W_{HAN}]+(?:['’\-/][^\W_{HAN}]+)*|[,.;:!?()]")
+_NUMBER_WORD = re.compile(r"\b(?:number|no\.?|nr\.?) ?(?=\d)")
+"""Pump number 2 is pump 2."""
 _CODE = re.compile(r"(?<![a-z\d])([a-z]{1,6})-?(\d{1,6})([a-z]{0,3})(?![a-z\d])")
 _HAN_CHARACTER = re.compile(f"[{HAN}]")
 _NUMBERED = re.compile(r"\b([a-z]{3,}) (\d{1,3}|[a-z])\b(?![.,:]\d| ?%)")
@@ -160,7 +162,7 @@ class Subject:
         # "40 litres per second" is no second pump.
         if pair.word in unit.stems and not pair.mark:
             return False
-        words = [match[0] for match in _WORD.finditer(unit.folded)]
+        words = [match[0] for match in _WORD.finditer(_NUMBER_WORD.sub("", unit.folded))]
         found = False
         for at, word in enumerate(words):
             if _stem(word) != pair.head:
@@ -239,7 +241,7 @@ def continues(text: str) -> bool:
 
 
 def _pairs(folded: str) -> Iterator[Pair]:
-    words = [match[0] for match in _WORD.finditer(folded)]
+    words = [match[0] for match in _WORD.finditer(_NUMBER_WORD.sub("", folded))]
     while words and words[-1] in ".,;:!?":
         words.pop()
     for at, word in enumerate(words[:-1]):
@@ -300,7 +302,7 @@ def _tokens(folded: str) -> Iterator[tuple[int, str, str]]:
 def _numbered(folded: str) -> dict[tuple[str, str], set[int]]:
     """Numbers of things by what is numbered: 3号锅炉, 二期工程, 第一台风机."""
     found: dict[tuple[str, str], set[int]] = {}
-    for match in _HAN_NUMBERED.finditer(folded):
+    for match in _HAN_NUMBERED.finditer(_NUMBER_WORD.sub("", folded)):
         written = match["any"] or match["named"]
         value = int(written) if written.isdecimal() else han_number(written)
         found.setdefault((match["kind"] or match["class"], match["what"]), set()).add(value)
@@ -353,7 +355,7 @@ def _all_marks(folded: str, *, han: bool) -> dict[str, set[str]]:
     """Marks with those that need a look at words: 北门, "turbine 2"."""
     found = marks(folded)
     if not han:
-        for match in _NUMBERED.finditer(folded):
+        for match in _NUMBERED.finditer(_NUMBER_WORD.sub("", folded)):
             if _tells(match[1]) and not match[1].endswith(("s", "ed")) and match[2].isdigit():
                 found.setdefault("ordinal", set()).add("#" + match[2])
         return found

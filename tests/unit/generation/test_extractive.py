@@ -311,6 +311,22 @@ def test_of_several_repeated_header_rows_the_fullest_names_the_columns() -> None
             "证件：\n\n- 访客证的有效期为当天，\n  离开时交还门卫。\n- 员工证有效期一年。",
             "访客证的有效期为当天，离开时交还门卫。 [1]",
         ),
+        # Chunks keep no indentation.
+        (
+            "访客证的有效期多长？",
+            "证件：\n\n- 访客证的有效期为当天，\n离开时交还门卫。\n- 员工证有效期一年。",
+            "访客证的有效期为当天，离开时交还门卫。 [1]",
+        ),
+        (
+            "访客证的有效期多长？",
+            "证件：\n\n- 访客证的有效期为签发当天到同一天的\n十八时。\n- 员工证有效期一年。",
+            "访客证的有效期为签发当天到同一天的十八时。 [1]",
+        ),
+        (
+            "How long does a visitor badge last?",
+            "Badge:\n\n- A visitor badge lasts for the day,\nSundays too.\n- Else: a day.",
+            "A visitor badge lasts for the day, Sundays too. [1]",
+        ),
     ],
 )
 def test_list_items_that_go_on_in_the_next_line_are_quoted_whole(
@@ -318,3 +334,17 @@ def test_list_items_that_go_on_in_the_next_line_are_quoted_whole(
 ) -> None:
     language = "en" if question.isascii() else "zh"
     assert quoted in answer(asked(question, text, language=language))[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [
+        ("The FX-200 has a fuse of 10 A. The FX-210 weighs 3 kg.", "a fuse of 10 A. [1]"),
+        ("The fuse of the FX-200 was made by J. Smith.", "by J. Smith. [1]"),
+        ("In 1990 A. Smith made the fuse of the FX-200.", "In 1990 A. Smith made"),
+    ],
+)
+def test_a_unit_of_one_letter_ends_a_sentence_and_an_initial_does_not(
+    text: str, quoted: str
+) -> None:
+    assert quoted in answer(asked("Which fuse does the FX-200 have?", text, language="en"))[0]

@@ -85,3 +85,16 @@ def test_what_goes_on_about_another_thing_is_about_it_too() -> None:
     passage = read("The first pump is red. It weighs 640 kg. The second pump is blue.")
     assert others(passage, Subject(question, question_terms(question))) == [True, True, False]
     assert continues("它重640千克。") and not continues("Item 4 is blue.")
+
+
+@pytest.mark.parametrize(
+    ("question", "statement", "another"),
+    [
+        ("Where is valve number 7?", "Valve number 92 stands in hall 3.", True),
+        ("Where is valve no. 7?", "Valve 92 stands in hall 3.", True),
+        ("Where is valve number 7?", "Valve no. 7 stands in hall 3.", False),
+        ("Where is valve 7?", "Valve number 7 stands in hall 3.", False),
+    ],
+)
+def test_a_thing_may_be_numbered_by_a_word(question: str, statement: str, another: bool) -> None:
+    assert is_another(question, statement) is another
