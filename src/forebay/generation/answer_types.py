@@ -37,7 +37,7 @@ _ASKS_AND_SHOWS = (
     ),
     (
         "clock",
-        (r"\bwhat time\b|几点|幾點"),
+        (r"(?<!within )\bwhat time\b|几点|幾點"),
         (
             r"\d[:：.]\d\d|\b\d{1,2} ?[ap]\.?m\b|[\d一二三四五六七八九十两]点|(?<!小)时|點|noon|"
             r"midnight|"
@@ -81,7 +81,8 @@ _ASKS_AND_SHOWS = (
     (
         "duration",
         (
-            r"\bhow (?:long|often|early|late)\b|\bhow many (?:days|hours|weeks|months|years|"
+            r"\bhow (?:long|often|early|late)\b|\bwithin what time\b|"
+            r"\bhow many (?:days|hours|weeks|months|years|"
             r"minutes)\b|多久|多长|多长时间|多長時間|几[天年]|多少[天年]|期限|几个月|几小时|"
             r"多少(?:小时|分钟|个月)"
         ),

@@ -60,7 +60,9 @@ class LightModel:
             told = self._session.get_modelmeta().custom_metadata_map
         except Exception as error:
             # ONNX Runtime derives its errors from Exception, one class per status code.
-            raise ConfigError(f"{name} cannot be loaded by ONNX Runtime") from error
+            raise ConfigError(
+                f"{name} cannot be loaded by ONNX Runtime; name a model of `forebay distill`"
+            ) from error
         if told.get("kind") != KIND:
             raise ConfigError(f"{name} is no light reranker; train one with `forebay distill`")
         self.info = LightInfo(

@@ -26,6 +26,11 @@ def shown(question: str, text: str) -> bool:
         ("几点开门？", "9:00开门。", "有24个工位。"),
         ("What colour is it?", "It is red.", "It weighs 2 kg."),
         ("打几折？", "打八折。", "转速是1200转。"),
+        (
+            "Within what time is the quarterly report due?",
+            "It is due in ten days.",
+            "Hand it in at the office.",
+        ),
         ("When does the weekend shift start?", "It starts at seven.", "It is led by Maria Lopez."),
         (
             "When does the weekend shift start?",
