@@ -16,7 +16,9 @@ log = logging.getLogger("forebay.server")
 
 AT_ONCE = 64
 """Taken in one turn: what is open already has its turn, too."""
-PAUSE_S = 1.0
+PAUSE_S = 0.1
+"""As many as there is room for are taken after each: a queue of the dead is soon worked off."""
+WARN_S = 10.0
 
 
 class Listener:
@@ -30,6 +32,7 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._opening: set[asyncio.Task[object]] = set()
         self._pause: asyncio.TimerHandle | None = None
+        self._quiet_until = self._loop.time()
         self._closed = False
         bound.setblocking(False)
         bound.listen(backlog)
@@ -55,7 +58,9 @@ class Listener:
                 continue
             except OSError as error:
                 # Out of descriptors or memory: what waits may wait until something was closed.
-                log.warning("no connection can be taken in (%s)", error.strerror)
+                if self._loop.time() >= self._quiet_until:
+                    self._quiet_until = self._loop.time() + WARN_S
+                    log.warning("no connection can be taken in (%s)", error.strerror)
                 self._loop.remove_reader(self._bound)
                 self._pause = self._loop.call_later(PAUSE_S, self._go_on)
                 return

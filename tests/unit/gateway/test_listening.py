@@ -65,9 +65,11 @@ def test_all_that_wait_are_taken_in_within_a_few_turns() -> None:
     uvloop.run(main())
 
 
-def test_without_descriptors_it_waits_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_descriptors_it_waits_says_so_once_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     class Full(socket.socket):
-        failures = 1
+        failures = 5
 
         def accept(self) -> tuple[socket.socket, object]:
             if self.failures:
@@ -75,7 +77,7 @@ def test_without_descriptors_it_waits_and_goes_on(monkeypatch: pytest.MonkeyPatc
                 raise OSError(errno.EMFILE, "Too many open files")
             return super().accept()
 
-    monkeypatch.setattr(listening, "PAUSE_S", 0.05)
+    monkeypatch.setattr(listening, "PAUSE_S", 0.01)
 
     async def main() -> None:
         made: list[Echo] = []
@@ -91,3 +93,4 @@ def test_without_descriptors_it_waits_and_goes_on(monkeypatch: pytest.MonkeyPatc
         client.close()
 
     uvloop.run(main())
+    assert [one.levelname for one in caplog.records if one.name == "forebay.server"] == ["WARNING"]
