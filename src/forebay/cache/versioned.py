@@ -16,6 +16,7 @@ from forebay.cache.memory import MemoryTier
 from forebay.cache.values import Codec, unproven
 from forebay.kernel.caching import ChangeBounds, Changes, Evidence, Served, SharedValues
 from forebay.kernel.clock import Clock
+from forebay.kernel.errors import ForebayError
 
 V = TypeVar("V")
 Verdict = Literal["hit", "absent", "expired", "touched", "behind", "unreadable"]
@@ -171,7 +172,7 @@ class VersionedTier(Generic[V]):
         """Hand a result to other processes."""
         if self._parts.shared is None or self._parts.mark_of is None:
             return
-        mark = await self._parts.mark_of(entry.kb, entry.kb_version)
+        mark = await self._mark(entry)
         if mark is not None:
             entry = msgspec.structs.replace(entry, mark=mark)
             data = self._parts.codec.encode(key, entry)
@@ -179,9 +180,18 @@ class VersionedTier(Generic[V]):
 
     async def _ours(self, entry: Entry[V]) -> bool:
         """Whether an entry from outside is of this store's own history."""
+        mark = await self._mark(entry)
+        return mark is not None and mark == entry.mark
+
+    async def _mark(self, entry: Entry[V]) -> int | None:
+        """The mark of an entry's version; None also while the record cannot be asked."""
         if self._parts.mark_of is None:
-            return False
-        return await self._parts.mark_of(entry.kb, entry.kb_version) == entry.mark
+            return None
+        try:
+            return await self._parts.mark_of(entry.kb, entry.kb_version)
+        except ForebayError:
+            # What processes share may cost nobody an answer.
+            return None
 
     def _judged(self, key: bytes, data: bytes, served: Served) -> Found[V]:
         entry = self._parts.codec.decode(key, data)

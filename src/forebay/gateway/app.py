@@ -341,6 +341,10 @@ class GatewayApp:
             self.parts.metrics.shed(failed.detail.code or "other")
         if failed.unexpected:
             log.error("request %s failed", x.request_id, exc_info=error)
+        elif failed.status == 500:
+            # Nobody's request is at fault: who looks for the reason finds it here.
+            reason = error.__cause__ or "no other cause"
+            log.error("request %s failed: %s (%r)", x.request_id, failed.detail.message, reason)
         return failed
 
     async def _take_in(self, x: Exchange, failed: Failure) -> None:

@@ -8,6 +8,7 @@ passages, and is served as long as a fresh search would find the very same ones.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -38,6 +39,8 @@ from forebay.pipeline.messages import (
 )
 from forebay.pipeline.near_answers import NearAnswers
 from forebay.pipeline.recollection import ChargeAtOnce, KeptAnswer, Recollection
+
+log = logging.getLogger("forebay.cache")
 
 TIER = "answer"
 NEAR = "near"
@@ -282,7 +285,7 @@ class CachedAnswering:
                     pieces.append(event.text)
                 elif ctx.cache[TIER] != NEAR:
                     took_s = ctx.clock.now() - began_at
-                    await self._judge(question, "".join(pieces), event, took_s)
+                    await self._judged(question, "".join(pieces), event, took_s)
                 yield event
 
     async def _elsewhere(self, ctx: RequestContext, question: _Question) -> StoredAnswer | None:
@@ -293,6 +296,14 @@ class CachedAnswering:
         fetch = partial(self._parts.tier.fetched, key, served)
         entry = await claims.entry(key, served.version, fetch, ctx.deadline)
         return None if entry is None else entry.value
+
+    async def _judged(self, question: _Question, text: str, end: AnswerEnd, took_s: float) -> None:
+        try:
+            await self._judge(question, text, end, took_s)
+        # A whole answer: all who listen get it, whatever keeps it from being kept.
+        except Exception:
+            log.exception("an answer of %s was not kept", question.request.kb)
+            self.refusals["failed"] = self.refusals.get("failed", 0) + 1
 
     async def _judge(self, question: _Question, text: str, end: AnswerEnd, took_s: float) -> None:
         """Keep an answer that is good enough; say why another is not."""

@@ -177,6 +177,18 @@ async def test_what_one_process_made_another_finds() -> None:
     assert other.held(KEY, Served(1)).verdict == "hit"
 
 
+async def test_a_record_that_cannot_be_asked_costs_what_is_shared_and_no_more() -> None:
+    world, values = World(), Values()
+    tier = tier_of(world, VirtualClock(), values)
+    world.unreadable = True
+    await tier.share(KEY, entry_of())
+    world.unreadable = False
+    assert (await tier.fetched(KEY, Served(1))).verdict == "absent"
+    await tier.share(KEY, entry_of())
+    world.unreadable = True
+    assert (await tier.fetched(KEY, Served(1))).entry is None
+
+
 async def test_a_shared_entry_is_carried_too_or_ended() -> None:
     world, values = World(), Values()
     one, other = tier_of(world, VirtualClock(), values), tier_of(world, VirtualClock(), values)

@@ -13,6 +13,7 @@ from forebay.kernel.caching import Changes, Evidence, LegList, Served, SharedVal
 from forebay.kernel.clock import Clock, Deadline, VirtualClock
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.documents import ChunkRow, Hit
+from forebay.kernel.errors import Unavailable
 
 EVIDENCE = Evidence(
     chunks=10_000,
@@ -29,6 +30,7 @@ class World:
     """The knowledge base as the process knows it: its version, and what each change did."""
 
     def __init__(self) -> None:
+        self.unreadable = False
         self.version = 1
         self.leased = True
         self.since: dict[int, Changes | None] = {}
@@ -63,6 +65,8 @@ class World:
         return Served(self.version, self.leased)
 
     async def mark_of(self, kb: str, version: int) -> int | None:
+        if self.unreadable:
+            raise Unavailable("too many reads of the store are under way.")
         return self.marks.get((kb, version), version * 7)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import re
 from typing import Any
 
@@ -13,6 +14,8 @@ from forebay.gateway import errors as table
 from forebay.gateway.errors import failure, openai_error, rule_for
 from forebay.kernel import errors as kernel
 from forebay.kernel.errors import ForebayError
+from tests.unit.gateway.client import client
+from tests.unit.gateway.fakes import World
 
 EXPECTED = {
     "AllInUse": 503, "KeyRetired": 410,
@@ -90,3 +93,17 @@ def test_gateway_errors_are_in_the_table() -> None:
     assert failure(table.ShuttingDown("bye."), "r").status == 503
     allowed = failure(table.MethodNotAllowed("GET, HEAD"), "r")
     assert (allowed.status, dict(allowed.headers)) == (405, {"allow": "GET, HEAD"})
+
+
+async def test_a_failure_of_the_server_is_in_the_log_with_its_cause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broken = kernel.StoreError("the disk reported an error; the last commit stands.")
+    broken.__cause__ = OSError(5, "Input/output error")
+    asked = {"model": "x", "messages": [{"role": "user", "content": "how many days?"}]}
+    async with client(World(script=[broken]), x_request_id="mine-2") as http:
+        response = await http.post("/v1/chat/completions", json=asked)
+    assert response.status_code == 500
+    [record] = [r for r in caplog.records if r.levelno == logging.ERROR]
+    assert "mine-2" in record.getMessage() and "Input/output error" in record.getMessage()
+    assert "Input/output" not in response.text

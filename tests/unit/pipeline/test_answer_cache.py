@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -108,6 +108,7 @@ class Tier:
         self.charged: list[str] = []
         self.charged_at_once: list[int] = []
         self.refusing = False
+        self.unjudgeable = False
         self.listening, self.most_listening = 0, 1_000
         self.prompt = PromptSetup("t1", "m1", "v1")
         self.use(*(rules or (RULE,)))
@@ -132,10 +133,15 @@ class Tier:
                 charge=self.charge,
                 charge_at_once=self.charge_at_once,
                 attend=self.attend,
-                unsupported=unsupported_share,
+                unsupported=self.unsupported,
                 clock=self.clock,
             ),
         )
+
+    def unsupported(self, text: str, passages: Sequence[Hit]) -> float:
+        if self.unjudgeable:
+            raise ZeroDivisionError
+        return unsupported_share(text, passages)
 
     def use(self, *rules: AnswerRule) -> None:
         self.rules = AnswerRules(AnswerTierSettings(rules=rules))
@@ -271,6 +277,17 @@ async def test_what_is_not_whole_and_supported_is_not_kept(how: str) -> None:
     await tier.ask()
     assert await tier.told() == "miss"
     assert sum(tier.cached.refusals.values()) == 2
+
+
+async def test_a_whole_answer_that_cannot_be_kept_is_told_to_all_who_listen() -> None:
+    tier = Tier()
+    tier.unjudgeable = True
+    tier.life.go.clear()
+    asked = [asyncio.create_task(tier.ask()) for _ in range(3)]
+    await settle()
+    tier.life.go.set()
+    assert [(await one)[0] for one in asked] == [SAID] * 3
+    assert (tier.life.made, tier.cached.kept, tier.cached.refusals) == (1, 0, {"failed": 1})
 
 
 async def test_a_failure_is_not_kept() -> None:
