@@ -29,9 +29,15 @@ def test_what_enters_no_list_changes_nothing_but_the_count() -> None:
     assert kept == msgspec.structs.replace(BOTH, moved=3)
 
 
-@pytest.mark.parametrize("removed", [1, 15, 20, 6])
+@pytest.mark.parametrize("removed", [1, 3, 15, 20, 6])
 def test_a_candidate_that_goes_away_touches(removed: int) -> None:
     assert carried(BOTH, changes(removed=(removed,)), 3) is None
+
+
+@pytest.mark.parametrize("removed", [1, 9, 15])
+def test_a_candidate_of_words_alone_that_goes_away_touches(removed: int) -> None:
+    assert carried(ALONE, changes(removed=(removed,)), 3) is None
+    assert carried(ALONE, changes(removed=(99,)), 3) is not None
 
 
 @pytest.mark.parametrize("altered", [1, 6, 20])

@@ -199,6 +199,16 @@ async def test_a_shared_entry_is_carried_too_or_ended() -> None:
     assert (await one.fetched(KEY, Served(3))).verdict == "touched"
 
 
+async def test_what_a_store_keeps_beyond_its_life_is_not_served() -> None:
+    clock, values = VirtualClock(), Values()
+    tier = tier_of(World(), clock, values)
+    await tier.share(KEY, entry_of(life_s=60.0, made_at=clock.now()))
+    clock.advance(59.0)
+    assert (await tier.seen_shared(KEY, Served(1))).verdict == "hit"
+    clock.advance(2.0)
+    assert (await tier.fetched(KEY, Served(1))).verdict == "expired"
+
+
 async def test_what_is_shared_can_be_seen_without_being_taken_over() -> None:
     world, values = World(), Values()
     one, other = tier_of(world, VirtualClock(), values), tier_of(world, VirtualClock(), values)
