@@ -48,7 +48,7 @@ async def line(
             config += f'[[generation.pools]]\nname = "{name}"\nmodel = "{name}-model"\n'
             config += f'base_urls = ["{engine.base_url}"]\n'
         if small:
-            ladder += '\nsmall_pool = "small"'
+            ladder = 'small_pool = "small"\n' + ladder
         made = await stack.enter_async_context(gateway(folder, config + MORE.format(ladder=ladder)))
         yield made, engines
 
@@ -130,6 +130,25 @@ async def test_a_hung_engine_is_left_in_time(tmp_path: Path) -> None:
         engine.gate.clear()
         assert quoted(await ask(made)) == "first_token_timeout"
         await until(lambda: not engine.active)
+        await made.nothing_held()
+
+
+@pytest.mark.parametrize("small", [False, True])
+async def test_a_hung_engine_that_is_alone_is_left_when_it_shows_no_life(
+    tmp_path: Path, small: bool
+) -> None:
+    """Not as late as its time-out for first tokens, or the deadline, would let it."""
+    ladder = "\n[admission.pools.big.gate.ejection]\nstalled_s = 0.4"
+    async with line(tmp_path, ladder, small=small) as (made, engines):
+        engines[0].gate.clear()
+        began_at = time.monotonic()
+        answer = await made.ask(headers={"x-forebay-deadline-ms": "30000"})
+        assert time.monotonic() - began_at < 10.0
+        model = "small-model" if small else "extractive"
+        assert answer.json["forebay"]["model"] == model
+        [step] = answer.json["forebay"]["degradations"]
+        assert step["reason"] == "engine_error"
+        await until(lambda: not engines[0].active)
         await made.nothing_held()
 
 

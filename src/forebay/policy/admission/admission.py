@@ -333,20 +333,25 @@ class Admission:
 def _leave_hung(gate: PoolGate, now: float) -> None:
     """Who waits for a first token where nothing moves goes elsewhere, as far as retries allow.
 
-    Whom they do not allow goes on waiting: a replica that reads a long prompt is silent, too.
+    Whom they do not allow goes on waiting: a replica that reads a long prompt is silent, too. Where
+    no replica is left to go to, those go that have another way to be answered.
     """
     leaving = 0
     for at, health in enumerate(gate.health):
         for ticket in health.hung(now):
             if not isinstance(ticket, Ticket) or ticket.replica != at or ticket.hung is None:
                 continue
-            may = ticket.attempts < gate.retries.settings.max_attempts and now < ticket.deadline_at
-            others = (n for n in range(len(gate.loads)) if n != at)
-            if not may or not any(gate.health[n].admits(now) for n in others):
+            if now >= ticket.deadline_at:
                 continue
-            if not gate.retries.affords(leaving + 1):
-                return
-            leaving += 1
+            others = (n for n in range(len(gate.loads)) if n != at)
+            if any(gate.health[n].admits(now) for n in others):
+                if ticket.attempts >= gate.retries.settings.max_attempts:
+                    continue
+                if not gate.retries.affords(leaving + 1):
+                    return
+                leaving += 1
+            elif not ticket.spared:
+                continue
             leave, ticket.hung = ticket.hung, None
             leave()
 
