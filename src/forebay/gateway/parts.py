@@ -9,7 +9,7 @@ import msgspec
 from forebay.gateway.admission import QuotaKeeper
 from forebay.gateway.identity import Identity
 from forebay.gateway.settings import ServerSettings
-from forebay.kernel.chance import RandomBytes
+from forebay.kernel.chance import RandomNames
 from forebay.kernel.clock import Clock, WallClock
 from forebay.kernel.stages import Embedder, Reranker
 from forebay.pipeline.chunk_keys import ChunkService
@@ -40,8 +40,7 @@ def always_ready() -> Readiness:
 
 def random_ids() -> Callable[[], str]:
     """Answers 96 random bits as hex, others at each call."""
-    draw = RandomBytes()
-    return lambda: draw(12).hex()
+    return RandomNames(12)
 
 
 class GatewayParts(msgspec.Struct, frozen=True):

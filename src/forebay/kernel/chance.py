@@ -33,3 +33,27 @@ class RandomBytes:
                 self._page, self._at = self._source(PAGE_BYTES), 0
             self._at += count
             return self._page[self._at - count : self._at]
+
+
+class RandomNames:
+    """Names of ``count`` random bytes in hex, each handed out once; made by the page, too.
+
+    Without a lock: taking the last of a list is one step of the interpreter.
+    """
+
+    __slots__ = ("_count", "_made", "_source")
+
+    def __init__(self, count: int, source: Callable[[int], bytes] = secrets.token_bytes) -> None:
+        self._count = count
+        self._source = source
+        self._made: list[str] = []
+
+    def __call__(self) -> str:
+        """Another name."""
+        while True:
+            try:
+                return self._made.pop()
+            except IndexError:
+                page = self._source(PAGE_BYTES // self._count * self._count).hex()
+                size = 2 * self._count
+                self._made.extend(page[at : at + size] for at in range(0, len(page), size))

@@ -20,15 +20,14 @@ class Clock(Protocol):
 class SystemClock:
     """The process's monotonic clock."""
 
-    def now(self) -> float:
-        return time.monotonic()
+    # A request looks at the clock a dozen times: the system's function itself is the method.
+    now = staticmethod(time.monotonic)
 
 
 class WallClock:
     """Seconds since the Unix epoch, for what people read and what survives a restart."""
 
-    def now(self) -> float:
-        return time.time()
+    now = staticmethod(time.time)
 
 
 class VirtualClock:

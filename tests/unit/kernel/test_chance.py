@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from forebay.kernel.chance import PAGE_BYTES, RandomBytes
+from forebay.kernel.chance import PAGE_BYTES, RandomBytes, RandomNames
 
 
 def test_bytes_are_of_the_source_and_each_is_handed_out_once() -> None:
@@ -34,3 +34,11 @@ def test_threads_share_it() -> None:
     with ThreadPoolExecutor(4) as threads:
         names = list(threads.map(lambda _: draw(16), range(2000)))
     assert len(set(names)) == 2000
+
+
+def test_names_are_handed_out_once_among_threads() -> None:
+    name = RandomNames(12)
+    with ThreadPoolExecutor(4) as threads:
+        names = list(threads.map(lambda _: name(), range(5000)))
+    assert len(set(names)) == 5000
+    assert all(len(bytes.fromhex(one)) == 12 for one in names)
