@@ -36,7 +36,7 @@ from forebay.retrieval.lexical_files import (
     Shown,
     build_schema,
     format_tag,
-    has_superfluous,
+    superfluous,
 )
 from forebay.retrieval.lexical_search import LexicalView
 from forebay.retrieval.priority import giving_way
@@ -89,6 +89,7 @@ class LexicalIndex:
         self._folding: Fold | None = None
         self._last = 0
         self._beyond = Recent()
+        self._foreign: frozenset[str] = frozenset()
         self.version = 0
         self.folded_version = 0
         if writable:
@@ -466,8 +467,10 @@ class LexicalIndex:
 
     @property
     def cluttered(self) -> bool:
-        """Whether there are files that nothing needs, see ``has_superfluous``."""
-        return self._index is not None and self._writer is None and has_superfluous(self._files)
+        """Whether there are files that nothing needs, see ``superfluous``."""
+        if self._index is None or self._writer is not None:
+            return False
+        return bool(superfluous(self._files) - self._foreign)
 
     def clear(self) -> None:
         """Remove what ``cluttered`` tells of; a running search keeps what it has opened."""
@@ -477,6 +480,8 @@ class LexicalIndex:
             heap_bytes = self._settings.writer_heap_bytes
             writer = self._index.writer(heap_size=heap_bytes, num_threads=1)
             writer.garbage_collect_files()
+            # What the engine does not know as its own it leaves: nobody has to come back for it.
+            self._foreign = superfluous(self._files)
 
     def close(self) -> None:
         """Give up the writer; what was published stays."""

@@ -75,8 +75,8 @@ def format_tag(settings: LexicalSettings) -> str:
     )
 
 
-def has_superfluous(folder: Path) -> bool:
-    """Whether the engine's ``folder`` has files of segments that its last commit does not name.
+def superfluous(folder: Path) -> frozenset[str]:
+    """Segments that have files in the engine's ``folder`` and that its last commit does not name.
 
     A merge leaves its files when the process is killed, or when all its chunks were removed
     meanwhile. The engine clears up with the next commit, which a full disk keeps from coming.
@@ -84,6 +84,6 @@ def has_superfluous(folder: Path) -> bool:
     try:
         names = {path.name.partition(".")[0] for path in folder.iterdir()}
     except OSError:
-        return False
+        return frozenset()
     written = {name for name in names if _SEGMENT.fullmatch(name)}
-    return not written <= committed_segments(folder)
+    return frozenset(written - committed_segments(folder))
