@@ -10,8 +10,9 @@ one object a line: ``question``, and any of ``id``, ``answers``, ``answer``, ``d
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ import msgspec
 from forebay.kernel.errors import ConfigError
 
 T = TypeVar("T")
+log = logging.getLogger("forebay.eval")
 QRELS = ("qrels.tsv", "qrels/test.tsv", "qrels/dev.tsv", "qrels/train.tsv")
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]")
 _LETTER = re.compile("[A-Za-z\u00c0-\u024f]")
@@ -148,6 +150,7 @@ def _load_folder(folder: Path) -> QuestionSet:
     documents = tuple(
         Document(str(row.id), row.text, row.title or "") for row in _rows(corpus, _Corpus)
     )
+    _check_known(folder, relevance, documents)
     questions = []
     for row in _rows(queries, _Query):
         said = row.metadata or _Metadata()
@@ -164,6 +167,19 @@ def _load_folder(folder: Path) -> QuestionSet:
             )
         )
     return QuestionSet(folder.resolve().name, tuple(questions), documents)
+
+
+def _check_known(
+    folder: Path, relevance: Mapping[str, Mapping[str, int]], documents: Sequence[Document]
+) -> None:
+    """Judgements of documents that are not there can never be met: of some, that is told."""
+    known = {document.id for document in documents}
+    judged = {name for grades in relevance.values() for name, grade in grades.items() if grade > 0}
+    if missing := judged - known:
+        told = f"{len(missing)} of {len(judged)} documents judged relevant in {folder}"
+        if missing == judged:
+            raise ConfigError(f"{told} are not in corpus.jsonl, such as {min(missing)!r}.")
+        log.warning("%s are not in corpus.jsonl, such as %r", told, min(missing))
 
 
 def _relevance(folder: Path) -> dict[str, dict[str, int]]:

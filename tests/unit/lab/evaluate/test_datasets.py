@@ -86,6 +86,11 @@ def test_the_language_is_that_of_the_script(text: str, language: str) -> None:
         ("queries.jsonl", '{"_id":"1","text":"a"}\n' * 2, "two questions with the id '1'"),
         ("qrels.tsv", "1\tferry\t1\nnonsense\n", r"qrels.tsv:2 is no judgement"),
         ("corpus.jsonl", '{"text": "a"}', "corpus.jsonl:1 cannot be read"),
+        (
+            "qrels.tsv",
+            "1\tno-such\t1\n",
+            "1 of 1 documents .* such as 'no-such'",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, file: str, text: str, told: str) -> None:
@@ -103,3 +108,14 @@ def test_what_is_missing_is_named(tmp_path: Path, missing: str) -> None:
         load_set(path)
     with pytest.raises(ConfigError, match="no set of questions"):
         load_set(tmp_path / "nowhere")
+
+
+def test_judgements_of_documents_that_are_not_there_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = folder(tmp_path / "boats")
+    assert load_set(path).questions and not caplog.messages
+    with (path / "qrels.tsv").open("a", encoding="utf-8") as judgements:
+        judgements.write("1\tdry-dock\t1\n")
+    assert load_set(path).questions[0].relevance["dry-dock"] == 1
+    assert "1 of 3 documents judged relevant" in caplog.text and "'dry-dock'" in caplog.text
