@@ -74,6 +74,9 @@ _GROUPS_OF = {
     for name in {name for _, names in _GROUPS for name in names.split()}
 }
 
+STATES = frozenset("lost broken damaged stolen missing expired unused".split())
+"""They tell nothing apart: a lost key is no other kind of key."""
+
 _ORDINALS = {
     word: str(value)
     for value, word in enumerate(

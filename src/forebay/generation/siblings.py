@@ -13,6 +13,7 @@ from operator import mul
 
 import rjieba
 
+from forebay.generation.marks import STATES
 from forebay.generation.passages import Unit
 from forebay.generation.support import Scored
 from forebay.generation.terms import (
@@ -29,8 +30,6 @@ _HAN_RUN = re.compile(f"[{HAN}]+")
 _LINKS = frozenset(("of", "for"))
 _ARTICLES = frozenset(("the", "a", "an", "our", "your"))
 _TWO_OF_A_KIND = "东南西北左右新旧男女甲乙丙丁春夏秋冬正副"
-_STATES = frozenset("lost broken damaged stolen missing expired unused".split())
-"""A lost key is no other kind of key."""
 
 _VERB_NEXT = frozenset(
     "who what was were be been to not has have had can could may might must should will".split()
@@ -106,7 +105,7 @@ def _places(text: str) -> Iterable[tuple[bool, str, str]]:
     for at in range(len(words) - 1):
         before = words[at - 1] if at else ""
         begins = before not in _VERB_NEXT and (not question_terms(before) or before.isdigit())
-        tells = words[at] not in _STATES and not words[at].endswith("ly")
+        tells = words[at] not in STATES and not words[at].endswith("ly")
         if begins and tells and (ends[at + 2] or words[at + 2].endswith("s")):
             yield False, _stem(words[at + 1]), _stem(words[at])
         if at and words[at] in _LINKS:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import rjieba
 
-from forebay.generation.marks import groups_of, han_number, mark_of, marks
+from forebay.generation.marks import STATES, groups_of, han_number, mark_of, marks
 from forebay.generation.passages import Unit
 from forebay.generation.terms import (
     HAN,
@@ -43,8 +43,6 @@ _MONTHS = frozenset(
     "january february march april may june july august september october november december".split()
 )
 _NEXT = frozenset("during per within until before after since while because up".split())
-_STATES = frozenset("lost broken damaged stolen missing expired unused".split())
-"""A lost key is no other kind of key."""
 _LEADING = frozenset("东南西北上下左右東")
 _ASKING = frozenset("几 多 多少 何 哪 几个".split())
 _HELD = 0.4
@@ -188,7 +186,7 @@ class Subject:
             # "Right answers" and "correct answers" are no two kinds.
             mark = mark_of(word)
             return mark is not None and bool(groups_of(pair.mark) & groups_of(mark))
-        return _tells(word) and word not in _STATES
+        return _tells(word) and word not in STATES
 
     def _taken_han(self, pair: Pair, unit: Unit, head: Unit) -> bool:
         folded = unit.folded
@@ -255,7 +253,7 @@ def _pairs(folded: str) -> Iterator[Pair]:
             continue
         mark = mark_of(word)
         # "Did Gegeen appoint": a subject and its verb.
-        tells = _tells(word) and word not in _STATES and not word.endswith("ly")
+        tells = _tells(word) and word not in STATES and not word.endswith("ly")
         if at and words[at - 1] in _HELPING:
             tells = tells and words[at + 2 : at + 3] == ["be"]
         if mark or (tells and _ends(words, at + 2)):
