@@ -20,13 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from forebay.kernel.context import Priority
-from forebay.policy.balance import (
-    KV_FULL,
-    EjectionSettings,
-    ReplicaHealth,
-    ReplicaLoad,
-    choose,
-)
+from forebay.policy.balance import EjectionSettings, ReplicaHealth, ReplicaLoad, choose
 from forebay.policy.batch import Batch, BatchSettings
 from forebay.policy.limit import AdaptiveLimit, LimitSettings
 from forebay.policy.quantiles import RecentQuantiles
@@ -258,20 +252,9 @@ class PoolGate:
         self._dispatch(now)
 
     def signals(self, replica: int, *, waiting: int | None, kv_use: float | None) -> None:
-        """What the engine exposes: requests waiting inside it, share of KV memory in use.
-
-        An engine that is about to run out of memory and to throw work away gets nothing more until
-        it says otherwise. One that queues inside, where nothing is fair, gets less by what waits
-        there, down to half. What waits at one look only came during one step of the engine, or
-        during one long prompt: that is no queue.
-        """
-        load = self.loads[replica]
-        load.kv_use = kv_use
-        load.full = kv_use is not None and kv_use > KV_FULL
-        queued = min(load.waiting, waiting or 0)
-        queues = queued > max(2, load.requests // 10)
-        load.most = load.requests - min(queued, load.requests // 2) if queues else math.inf
-        load.waiting = waiting or 0
+        """What the engine exposes: requests waiting inside it, share of KV memory in use."""
+        overdue = self.health[replica].overdue()
+        self.loads[replica].show(waiting=waiting, kv_use=kv_use, overdue=overdue)
 
     def free(self) -> int:
         """Places that nobody holds."""
@@ -416,7 +399,7 @@ class PoolGate:
         # requests wait. The first second of a load would be lost while it doubles.
         cold = self.limit.cold if self.limit.fresh and not self.hold else 0
         light = self._settings.cold_tokens / self.limit.processes - ticket.cost
-        return [
+        fit = [
             at
             for at, load in enumerate(self.loads)
             if load.requests < min(max(limit, cold) if load.cost <= light else limit, load.most)
@@ -424,6 +407,7 @@ class PoolGate:
             and (not load.requests or load.cost + ticket.cost <= most)
             and self.health[at].admits(now)
         ]
+        return [at for at in fit if not self.loads[at].crowded] or fit
 
     def _send(self, ticket: Ticket, replica: int, now: float) -> None:
         ticket.state = "sent"

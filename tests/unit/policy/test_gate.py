@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from random import Random
 
@@ -261,6 +262,28 @@ def test_an_engine_that_queues_inside_gets_less_and_is_never_drained() -> None:
     gate.signals(0, waiting=None, kv_use=None)
     gate.tick(made.clock.now())
     assert len(gate.sent()) == 1
+
+
+def test_a_crowd_that_comes_for_a_crowd_that_ended_is_no_queue_of_the_engine() -> None:
+    """Under overload ends and begins come together, and looks happen to see them waiting."""
+    gate = PoolGate(GateSettings(limit=LimitSettings(initial=8)), ["a"])
+    for second in range(1, 5):
+        crowd = [Ticket(cost=10, deadline_at=100.0) for _ in range(8)]
+        for ticket in crowd:
+            gate.arrive(ticket, second - 0.01)
+        gate.signals(0, waiting=8, kv_use=0.1)
+        assert gate.loads[0].most == math.inf
+        for ticket in crowd:
+            gate.first_token(ticket, second + 0.01)
+            gate.finish(ticket, second + 0.5, ok=True)
+
+
+def test_a_queue_of_others_shuts_no_engine_that_has_none_of_ours() -> None:
+    """The lane of long requests has the same engine as the short ones, whose queue is not its."""
+    made = plant(replicas=1)
+    for _ in range(2):
+        made.gate.signals(0, waiting=50, kv_use=0.1)
+    assert made.ask().state == "sent"
 
 
 def test_a_pool_of_long_answers_learns_while_they_are_written() -> None:

@@ -22,7 +22,17 @@ LEAST_FREE = 1.0 - KV_FULL
 class ReplicaLoad:
     """What is under way on one replica."""
 
-    __slots__ = ("cost", "full", "kv_use", "most", "name", "requests", "waiting", "weight")
+    __slots__ = (
+        "cost",
+        "crowded",
+        "full",
+        "kv_use",
+        "most",
+        "name",
+        "requests",
+        "waiting",
+        "weight",
+    )
 
     def __init__(self, name: str, weight: float = 1.0) -> None:
         self.name = name
@@ -31,6 +41,7 @@ class ReplicaLoad:
         self.cost = 0.0
         self.kv_use: float | None = None
         self.full = False
+        self.crowded = False  # others' requests queue there: only for want of another
         self.waiting = 0  # inside the engine, at the last look
         self.most = math.inf  # requests that may be there until the next look
 
@@ -43,6 +54,26 @@ class ReplicaLoad:
         """It ended."""
         self.requests -= 1
         self.cost = self.cost - cost if self.requests else 0.0
+
+    def show(self, *, waiting: int | None, kv_use: float | None, overdue: int) -> None:
+        """What the engine exposes: requests waiting inside it, share of KV memory in use.
+
+        ``overdue`` requests sent from here had no first token at two looks.
+
+        An engine that is about to run out of memory and to throw work away gets nothing more until
+        it says otherwise. One that queues inside, where nothing is fair, gets less by what waits
+        there, down to half. What waits at one look only came during one step of the engine, or
+        during one long prompt: that is no queue. Nor are those, however many, whose first tokens
+        come before the next look: answers end in crowds, and so begin those let in for them.
+        """
+        self.kv_use = kv_use
+        self.full = kv_use is not None and kv_use > KV_FULL
+        stays = min(self.waiting, waiting or 0)
+        stands = stays > max(2, self.requests // 10)
+        queued = min(stays, overdue, self.requests // 2) if stands else 0
+        self.most = self.requests - queued if queued else math.inf
+        self.crowded = stands and not self.requests
+        self.waiting = waiting or 0
 
     def work(self) -> float:
         """Comparable between replicas of one pool."""

@@ -10,6 +10,8 @@ than ``rest_s`` from when it was last seen dead: where all were dead, everybody 
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Annotated, Literal
 
 import msgspec
@@ -47,6 +49,7 @@ class ReplicaHealth:
         "_asked",
         "_dead_at",
         "_failures",
+        "_looked_at",
         "_rest_s",
         "_settings",
         "_until",
@@ -67,6 +70,7 @@ class ReplicaHealth:
         # Those without any sign so far, whether it was ejected for it or not.
         self._asked: dict[object, float] = {}
         self._alive_at = 0.0
+        self._looked_at = -math.inf
         self.state: State = "fit"
         self.ejections = 0
         self.stalled_s = settings.stalled_s
@@ -126,6 +130,12 @@ class ReplicaHealth:
             return ()
         silent_since = max(self._alive_at, next(iter(self._asked.values())))
         return tuple(self._asked) if now - silent_since > self.stalled_s else ()
+
+    def overdue(self) -> int:
+        """Requests without a first token that had been asked by the look before this one."""
+        count = sum(1 for _ in itertools.takewhile(self._looked_at.__ge__, self._asked.values()))
+        self._looked_at = next(reversed(self._asked.values()), self._looked_at)
+        return count
 
     def alive(self, request: object, now: float) -> None:
         """A token came: the request waits for its next one from now."""
