@@ -163,6 +163,20 @@ async def test_an_engine_that_breaks_is_paid_for_what_came(place: Place) -> None
     assert await place.used(ended) == pytest.approx(place.asked_tokens() + len(came), abs=0.1)
 
 
+@pytest.mark.parametrize("status", [400, 429, 500, 503])
+async def test_what_no_engine_began_costs_nothing(tmp_path: Path, status: int) -> None:
+    async with EngineServer() as engine:
+        config = engine_config(engine.base_url) + ADMISSION + ONE
+        config += "[generation.engine]\nwarm_timeout_s = 0\n[generation.ladder]\nenabled = false\n"
+        async with gateway(tmp_path, config) as made:
+            engine.status = status
+            answer = await made.ask()
+            assert answer.status == {400: 400, 500: 502}.get(status, 503)
+            assert len(engine.requests) == 1
+            await made.nothing_held()
+            assert made.level() == pytest.approx(BURST, abs=0.1)
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_cut_before_the_first_token_the_prompt_is_paid(place: Place, stream: bool) -> None:
     place.engine.gate.clear()

@@ -22,6 +22,10 @@ _REASONS: dict[str, FinishReason] = {
     "length": "length",
     "max_tokens": "length",
 }
+_CHARACTER_BYTES = 4
+_TEMPLATE_TOKENS = 4096
+# The longest tokens of usual vocabularies are runs of 128 blanks.
+_TOKEN_CHARACTERS = 128
 
 
 class _Content(msgspec.Struct):
@@ -38,8 +42,23 @@ class _Choice(msgspec.Struct):
 class EngineUsage(msgspec.Struct):
     """The engine's own token counts."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: int | float | None = None
+    completion_tokens: int | float | None = None
+
+    def prompt_of(self, request: GenerationRequest) -> int | None:
+        """Tokens of the prompt; None for a number that cannot be.
+
+        Quotas and figures are charged by it, and an engine behind a proxy may say anything: no
+        token is less than a byte, but for what the engine's own template adds.
+        """
+        characters = sum(len(one.content) for one in request.messages)
+        most = _CHARACTER_BYTES * characters + _TEMPLATE_TOKENS
+        return _between(1, self.prompt_tokens, most)
+
+    def completion_of(self, request: GenerationRequest, characters: int) -> int | None:
+        """Tokens of an answer so long, what was thought before it included; None as above."""
+        most = max(request.max_output_tokens, _CHARACTER_BYTES * characters)
+        return _between(min(1, characters), self.completion_tokens, most)
 
 
 class _Chunk(msgspec.Struct):
@@ -116,6 +135,15 @@ class CompletionReader:
             raise EngineError("The engine gave its answer up.")
         # A reason nobody knows still says that the answer is whole.
         self.reason = _REASONS.get(reason, "stop")
+
+
+def _between(least: int, number: float | None, most: int) -> int | None:
+    return int(number) if number is not None and least <= number <= most else None
+
+
+def longest_answer(request: GenerationRequest) -> int:
+    """Characters after which an engine no longer keeps to the tokens that it was asked for."""
+    return _TOKEN_CHARACTERS * request.max_output_tokens + _TEMPLATE_TOKENS
 
 
 _PASSED_ON = (

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from forebay.generation.completion import CompletionReader, completion_body
+from forebay.generation.completion import CompletionReader, EngineUsage, completion_body
 from forebay.generation.settings import LlamaSettings
 from forebay.kernel.context import RequestContext
 from forebay.kernel.errors import (
@@ -165,11 +165,11 @@ class LlamaGenerator:
             bridge.close()
         if reader.reason is None:
             raise EngineError("The local model's answer broke off.")
-        usage = reader.usage
+        usage = reader.usage or EngineUsage()
         yield Finished(
             reason=reader.reason,
-            prompt_tokens=usage.prompt_tokens if usage else request.prompt_tokens,
-            completion_tokens=usage.completion_tokens if usage else 0,
+            prompt_tokens=int(usage.prompt_tokens or request.prompt_tokens),
+            completion_tokens=int(usage.completion_tokens or 0),
             model=self._model,
         )
 

@@ -16,7 +16,12 @@ from typing import Any
 
 import aiohttp
 
-from forebay.generation.completion import CompletionReader, completion_body
+from forebay.generation.completion import (
+    CompletionReader,
+    EngineUsage,
+    completion_body,
+    longest_answer,
+)
 from forebay.generation.connections import KeepAll, MakeSizing
 from forebay.generation.hedging import hedged
 from forebay.generation.pools import Pool, Replica, open_pools, pool_for
@@ -198,6 +203,7 @@ class OpenAIGenerator:
     ) -> AsyncGenerator[TextDelta | Finished, None]:
         """One replica's answer; ``_TryNext`` for failures before the first token."""
         text: list[str] = []
+        left = longest_answer(request)
         reader = CompletionReader(self._settings.max_event_bytes)
         response: aiohttp.ClientResponse | None = None
         patience: _Patience | None = None
@@ -212,6 +218,9 @@ class OpenAIGenerator:
                 patience.end()
                 if piece:
                     text.append(piece)
+                    left -= len(piece)
+                    if left < 0:
+                        raise EngineError("The engine writes far more than it was asked for.")
                     yield TextDelta(piece)
             if reader.reason is None:
                 raise EngineError("The engine's answer broke off.")
@@ -239,23 +248,22 @@ class OpenAIGenerator:
         self, response: aiohttp.ClientResponse, reader: CompletionReader, *, in_one: bool
     ) -> str:
         """The text that arrives next, in one piece; once the end is known, nothing spoils it."""
+        pieces: list[str] = []
         try:
             if in_one:
-                return "".join(reader.whole(await self._read(response)))
-            data = await response.content.readany()
-            if data:
-                piece = "".join(reader.feed(data))
+                pieces.extend(reader.whole(await self._read(response)))
+            elif data := await response.content.readany():
+                pieces.extend(reader.feed(data))
                 if reader.done:
                     await _drain(response)
-                return piece
-            piece = "".join(reader.end())
-            reader.done = True
-            return piece
+            else:
+                pieces.extend(reader.end())
+                reader.done = True
         except (aiohttp.ClientError, OSError, EngineError):
             if reader.reason is None:
                 raise
             reader.done = True
-            return ""
+        return "".join(pieces)
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         data = bytearray()
@@ -293,13 +301,13 @@ class OpenAIGenerator:
         self, pool: Pool, request: GenerationRequest, reader: CompletionReader, text: Sequence[str]
     ) -> Finished:
         assert reader.reason is not None
-        usage = reader.usage
+        usage = reader.usage or EngineUsage()
+        read = usage.prompt_of(request)
+        written = usage.completion_of(request, sum(map(len, text)))
         return Finished(
             reason=reader.reason,
-            prompt_tokens=usage.prompt_tokens if usage else request.prompt_tokens,
-            completion_tokens=(
-                usage.completion_tokens if usage else self._counter.count("".join(text))
-            ),
+            prompt_tokens=request.prompt_tokens if read is None else read,
+            completion_tokens=self._counter.count("".join(text)) if written is None else written,
             model=pool.settings.model,
         )
 

@@ -7,12 +7,12 @@ shows nothing is only asked whether it answers at all.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 
 import aiohttp
 import msgspec
 
-_LINE = re.compile(rb"^([a-zA-Z_:][\w:]*)(?:\{[^}\n]*\})?[ \t]+([0-9.eE+-]+)", re.MULTILINE)
 _WAITING = frozenset(
     {b"vllm:num_requests_waiting", b"sglang:num_queue_reqs", b"llamacpp:requests_deferred"}
 )
@@ -20,7 +20,12 @@ _KV_USE = frozenset(
     {b"vllm:kv_cache_usage_perc", b"vllm:gpu_cache_usage_perc", b"sglang:token_usage",
      b"llamacpp:kv_cache_usage_ratio"}
 )  # fmt: skip
+_LINE = re.compile(
+    rb"^(%s)(?:\{[^}\n]*\})?[ \t]+([0-9.eE+-]+)" % b"|".join(sorted(_WAITING | _KV_USE)),
+    re.MULTILINE,
+)
 _MOST_BYTES = 4 * 1024 * 1024
+_MOST_WAITING = 1e9
 _ABSENT = frozenset({401, 403, 404, 405, 501})
 
 
@@ -68,19 +73,40 @@ class EngineEye:
             if answer.status != 200:
                 self._mute.add(root)
                 return EngineSignal(True)
-            return read_signal(await answer.content.read(_MOST_BYTES))
+            return read_signal(await _beginning(answer.content))
+
+
+async def _beginning(content: aiohttp.StreamReader) -> bytes:
+    """The page, or as much of it as is read: one read gives what has arrived, not all."""
+    page = bytearray()
+    while len(page) < _MOST_BYTES and (piece := await content.read(_MOST_BYTES - len(page))):
+        page += piece
+    return bytes(page)
 
 
 def read_signal(page: bytes) -> EngineSignal:
-    """What a metrics page says; several engines behind one address are added up."""
+    """What a metrics page says; several engines behind one address are added up.
+
+    What cannot be, such as a share of memory over 1, is as if it were not there.
+    """
     waiting: int | None = None
     kv_use: float | None = None
     for name, text in _LINE.findall(page):
         if name in _WAITING:
-            waiting = (waiting or 0) + int(float(text))
-        elif name in _KV_USE:
-            kv_use = max(kv_use or 0.0, float(text))
+            if (requests := _number(text, _MOST_WAITING)) is not None:
+                waiting = (waiting or 0) + int(requests)
+        elif name in _KV_USE and (share := _number(text, 1.0)) is not None:
+            kv_use = max(kv_use or 0.0, share)
     return EngineSignal(True, waiting, kv_use)
+
+
+def _number(text: bytes, most: float) -> float | None:
+    """A number from 0 to ``most``; None for anything else."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and 0 <= number <= most else None
 
 
 async def look_at_all(eye: EngineEye, urls: tuple[str, ...]) -> list[EngineSignal]:

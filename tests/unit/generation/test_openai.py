@@ -82,6 +82,30 @@ async def test_own_count_where_the_engine_gives_none() -> None:
     assert finished.completion_tokens == WordCounter().count("Hello there.")
 
 
+@pytest.mark.parametrize(
+    "usage", ["-5,-1000", "0,0", "1e18,1e18", "9223372036854775808,3", "null,null"]
+)
+async def test_own_count_where_the_engines_cannot_be(usage: str) -> None:
+    prompt, completion = usage.split(",")
+    counts = f'{{"prompt_tokens": {prompt}, "completion_tokens": {completion}}}'
+    last = f'data: {{"choices": [], "usage": {counts}}}\n\ndata: [DONE]\n\n'
+    async with EngineServer() as engine, engines(engine.base_url) as generator:
+        events = (b"data: " + chunk("Ten days."), b"data: " + chunk(None, "stop"), last.encode())
+        engine.raw = [b"\n\n".join(events)]
+        text, finished = await collect(generator, REQUEST)
+    assert text == "Ten days."
+    assert finished.prompt_tokens == REQUEST.prompt_tokens
+    assert finished.completion_tokens in (WordCounter().count(text), 3)
+
+
+async def test_an_engine_that_keeps_to_no_bound_is_left() -> None:
+    endless = b"data: " + chunk("lorem ipsum dolor " * 500) + b"\n\n"
+    async with EngineServer() as engine, engines(engine.base_url) as generator:
+        engine.raw = [endless] * 500
+        with pytest.raises(EngineError, match="far more than it was asked for"):
+            await collect(generator, REQUEST)
+
+
 async def test_connections_are_used_again() -> None:
     async with EngineServer() as engine, engines(engine.base_url) as generator:
         for _ in range(3):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 from aiohttp import web
@@ -24,6 +25,17 @@ def test_pages_of_several_engines() -> None:
     assert read_signal(b"llamacpp:requests_deferred 2\n") == EngineSignal(True, 2, None)
     assert read_signal(b"sglang:token_usage 1e-1\n\xff\xfe") == EngineSignal(True, None, 0.1)
     assert read_signal(b"") == EngineSignal(True)
+
+
+@pytest.mark.parametrize("number", ["1.2.3", "--", "e", "1e999", "1e300", "-5", "NaN", "+Inf", ""])
+def test_numbers_that_cannot_be_are_not_there(number: str) -> None:
+    lines = f"vllm:num_requests_waiting {number}\nvllm:kv_cache_usage_perc {number}\n"
+    assert read_signal(lines.encode()) == EngineSignal(True)
+    assert read_signal(VLLM + lines.encode()) == EngineSignal(True, 7, 0.75)
+
+
+def test_memory_in_per_cent_is_no_share() -> None:
+    assert read_signal(b"vllm:kv_cache_usage_perc 45\n") == EngineSignal(True)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +74,28 @@ async def test_a_look(health: int, metrics: int, expected: EngineSignal) -> None
     finally:
         await eye.close()
         await runner.cleanup()
+
+
+async def test_a_page_in_many_pieces_is_read_whole() -> None:
+    async def figures(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            while line := await reader.readuntil(b"\r\n\r\n"):
+                page = b"# HELP x\n" * 20_000 + VLLM if b"/metrics" in line else b""
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(page))
+                for at in range(0, len(page), 65_536):
+                    writer.write(page[at : at + 65_536])
+                    await writer.drain()
+                    await asyncio.sleep(0)
+        writer.close()
+
+    engine = await asyncio.start_server(figures, "127.0.0.1", 0)
+    port = engine.sockets[0].getsockname()[1]
+    eye = EngineEye(5.0)
+    try:
+        assert await eye.look(f"http://127.0.0.1:{port}/v1") == EngineSignal(True, 7, 0.75)
+    finally:
+        await eye.close()
+        engine.close()
 
 
 async def test_the_dead_and_the_silent_are_not_alive() -> None:

@@ -106,6 +106,12 @@ class Permit:
         failed = error is not None and self._asked and engines_fault(error)
         return False if failed else None
 
+    def failed(self, error: Exception) -> None:
+        """Nobody pays for what no engine began; one that is at it for too long is paid."""
+        begun = self.entry.completion_tokens or isinstance(error, DeadlineExceeded)
+        if isinstance(error, ForebayError) and not begun:
+            self.entry.prompt_tokens = 0
+
     def token(self) -> None:
         """The engine gave a sign of life: at least one more token."""
         gate = self.entry.gate
@@ -248,6 +254,7 @@ class Admission:
         except Exception as error:
             # A cancellation is no Exception: who leaves says nothing about the engine.
             failure = error
+            permit.failed(error)
             raise
         finally:
             self.desk.leave(permit.entry, permit.outcome(failure))
