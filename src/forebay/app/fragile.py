@@ -12,17 +12,20 @@ from pathlib import Path
 import msgspec
 
 from forebay.app.runtime import Reading, store_folder
+from forebay.app.view_memory import ViewMemory
 from forebay.context.attribution import unsupported_share
 from forebay.kernel.errors import ForebayError, NotFound, first_error
 from forebay.pipeline.fragility import Fragility, Spread
 from forebay.policy.fragility import Bounds, FragilityChange
 from forebay.retrieval import Snapshot
-from forebay.retrieval.spread import SpreadCalibration, calibrate_spread, hit_spread
+from forebay.retrieval.spread import FIRST, SpreadCalibration, calibrate_spread, hit_spread
 
 log = logging.getLogger("forebay.fragility")
 
 _LOOK_S = 5.0
 """A calibration is made once a corpus and again when its size has doubled: seconds late is soon."""
+REMEMBERED = 8192
+"""Spreads kept, some 300 bytes each."""
 _decoder = msgspec.json.Decoder(SpreadCalibration)
 
 
@@ -36,14 +39,21 @@ class Calibrations:
         self._reading = reading
         self._folder = folder
         self._known: dict[str, SpreadCalibration] = {}
+        self._spreads: ViewMemory[float] = ViewMemory(REMEMBERED)
 
     async def spread(self, kb: str, chunk_ids: Sequence[int]) -> Spread | None:
         """How alike hits are, and what is normal; None where they have no vectors."""
         snapshot = self._snapshot(kb)
         if snapshot is None or not snapshot.vectors.rows:
             return None
-        value = await self._reading.threads.run(partial(hit_spread, snapshot.vectors, chunk_ids))
-        return None if value is None else Spread(value, self._bounds(kb, snapshot))
+        view, key = snapshot.vectors, (kb, tuple(chunk_ids[:FIRST]))
+        value = self._spreads.get(view, key)
+        if value is None:
+            value = await self._reading.threads.run(partial(hit_spread, view, chunk_ids))
+            if value is None:
+                return None
+            self._spreads.keep(view, key, value)
+        return Spread(value, self._bounds(kb, snapshot))
 
     async def run(self) -> None:
         """Look for knowledge bases whose calibration is missing or of another time."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from threading import Lock
 
 import msgspec
 import numpy as np
@@ -13,7 +14,14 @@ import numpy.typing as npt
 
 from forebay.app.caching import Tiers
 from forebay.app.runtime import Reading
-from forebay.embedding.calibration import CosineCalibration, calibrate
+from forebay.app.view_memory import ViewMemory
+from forebay.embedding.calibration import (
+    SAME,
+    CosineCalibration,
+    calibrate,
+    calibrate_pairs,
+    pairs_of,
+)
 from forebay.kernel.context import RequestContext
 from forebay.kernel.documents import Vectors
 from forebay.kernel.errors import ConfigError
@@ -27,6 +35,30 @@ from forebay.retrieval.index import Snapshot
 Floats32 = npt.NDArray[np.float32]
 GROWN = 1.25
 """A knowledge base that grew or shrank by so much is calibrated again."""
+REMEMBERED = 2048
+"""Likenesses kept, a kilobyte or two each."""
+SAMPLED = 64
+"""Knowledge bases whose sample is kept, 160 kB each."""
+
+
+class _Sample(msgspec.Struct, frozen=True):
+    """Unrelated chunks of a knowledge base: unit vectors, and the cosines of pairs of them."""
+
+    rows: Floats32
+    cosines: npt.NDArray[np.float64]
+
+    def beyond(self, question: Floats32) -> CosineCalibration | None:
+        """What is usual between them beside the ``question``, a unit vector.
+
+        The cosine of a and b without what they share with the unit vector q is
+        (ab - aq bq) / (sqrt(1 - aq^2) sqrt(1 - bq^2)).
+        """
+        shared = (self.rows @ question).astype(np.float64)
+        lengths = np.maximum(np.sqrt(np.maximum(1.0 - shared * shared, 0.0)), 1e-6)
+        left, right = pairs_of(len(self.rows))
+        cosines = self.cosines - shared[left] * shared[right]
+        cosines /= lengths[left] * lengths[right]
+        return calibrate_pairs(cosines[cosines < SAME])
 
 
 class Likenings:
@@ -41,19 +73,32 @@ class Likenings:
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
         self._known: dict[str, tuple[int, CosineCalibration | None]] = {}
+        self._found: ViewMemory[Likeness] = ViewMemory(REMEMBERED)
+        self._samples: ViewMemory[_Sample] = ViewMemory(SAMPLED)
+        self._sampling = Lock()
 
     async def of(
         self, ctx: RequestContext, kb: str, chunk_ids: Sequence[int], question: Vectors | None
     ) -> Likeness | None:
         """See ``Likening``; reads a few rows beside the loop, and calibrates, for milliseconds."""
         snapshot = self._reading.indexes.get(kb).snapshot()
+        view = snapshot.vectors
+        if not view.rows:
+            return None
+        key = kb, tuple(chunk_ids), None if question is None else question.data
+        found = self._found.get(view, key)
+        if found is not None:
+            return found
         try:
             async with asyncio.timeout(ctx.deadline.remaining()):
-                return await self._reading.threads.run(
-                    partial(self._of, kb, snapshot, tuple(chunk_ids), question)
+                found = await self._reading.threads.run(
+                    partial(self._of, kb, snapshot, key[1], question)
                 )
         except TimeoutError:
             return None
+        if found is not None:
+            self._found.keep(view, key, found)
+        return found
 
     def _of(
         self, kb: str, snapshot: Snapshot, chunk_ids: Sequence[int], question: Vectors | None
@@ -66,7 +111,8 @@ class Likenings:
         else:
             asked = np.frombuffer(question.data, "<f4", question.dimensions)
             vectors = beyond(vectors, asked)
-            calibration = _calibrated(beyond(snapshot.vectors.background_rows[1], asked), "")
+            sample = self._sample(kb, snapshot.vectors.background_rows[1])
+            calibration = None if sample is None else sample.beyond(asked)
         if calibration is None:
             return None
         cosines = vectors @ vectors.T
@@ -87,6 +133,21 @@ class Likenings:
         calibration = _calibrated(snapshot.vectors.background_rows[1], fingerprint)
         self._known[kb] = rows, calibration
         return calibration
+
+    def _sample(self, kb: str, background: Floats32) -> _Sample | None:
+        with self._sampling:
+            # Views share these rows until others are chosen.
+            known = self._samples.get(background, kb)
+            if known is None:
+                left, right = pairs_of(len(background))
+                if not len(left):
+                    return None
+                cosines = np.einsum(
+                    "ij,ij->i", background[left], background[right], dtype=np.float64
+                )
+                known = _Sample(background, cosines)
+                self._samples.keep(background, kb, known)
+            return known
 
 
 def beyond(rows: Floats32, question: Floats32) -> Floats32:

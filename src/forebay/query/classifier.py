@@ -6,6 +6,8 @@ Nothing is embedded for it: it reads the vector that a search made anyway.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import IO, get_args
@@ -20,6 +22,9 @@ from forebay.kernel.stages import QueryKind
 
 KINDS: tuple[QueryKind, ...] = get_args(QueryKind)
 SHIPPED = "kinds_e5_small.npz"
+
+REMEMBERED = 2048
+"""Questions whose kinds are remembered, some 2 kB each: their vectors are kept as well."""
 
 
 class KindClassifier:
@@ -38,6 +43,7 @@ class KindClassifier:
         self.fingerprint = fingerprint
         self._weights = weights[:-1]
         self._bias = weights[-1]
+        self._of = lru_cache(maxsize=REMEMBERED)(self._compute)
 
     @property
     def dimensions(self) -> int:
@@ -69,11 +75,14 @@ class KindClassifier:
         with np.load(file, allow_pickle=False) as found:
             return cls(str(found["fingerprint"]), found["weights"].astype(np.float32))
 
-    def probabilities(self, vector: Vectors) -> dict[QueryKind, float] | None:
+    def probabilities(self, vector: Vectors) -> Mapping[QueryKind, float] | None:
         """The probability of each kind; None for a vector of another size."""
         if vector.dimensions != len(self._weights):
             return None
-        scores = np.frombuffer(vector.data, "<f4", vector.dimensions) @ self._weights + self._bias
+        return self._of(vector.data)
+
+    def _compute(self, data: bytes) -> Mapping[QueryKind, float]:
+        scores = np.frombuffer(data, "<f4", self.dimensions) @ self._weights + self._bias
         shares = np.exp(scores - scores.max())
         return dict(zip(KINDS, (shares / shares.sum()).tolist(), strict=True))
 

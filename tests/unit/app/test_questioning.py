@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from forebay.app.questioning import Likenings, beyond, classifier_for
+from forebay.app.questioning import Likenings, _calibrated, beyond, classifier_for
 from forebay.app.settings import load_settings
 from forebay.kernel.documents import Vectors as Asked
 from forebay.kernel.errors import ConfigError
+from forebay.kernel.stages import Likeness
 from forebay.query import KindClassifier, QuerySettings
 from forebay.query.classifier import KINDS
+from forebay.testing.generation import context
 
 
 class Vectors:
@@ -73,6 +77,50 @@ def test_what_hits_share_with_the_question_is_left_out() -> None:
     other = Asked((0,), 8, b"\0" * 32)
     plain = likening._of("k", Snapshot(vectors), (0, 1, 50), None)  # type: ignore[arg-type]
     assert likening._of("k", Snapshot(vectors), (0, 1, 50), other) == plain  # type: ignore[arg-type]
+
+
+def test_what_is_usual_beside_a_question_is_the_same_by_pairs_as_by_rows() -> None:
+    chance = np.random.default_rng(5)
+    rows = chance.standard_normal((60, 24)) + 1.5
+    rows[7] = rows[3]
+    table = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    asked = table[3] + 0.4 * table[9]
+    question = (asked / np.linalg.norm(asked)).astype(np.float32)
+    sample = likenings()._sample("k", table)
+    assert sample is not None
+    by_rows = _calibrated(beyond(table, question), "")
+    by_pairs = sample.beyond(question)
+    assert by_rows is not None and by_pairs is not None
+    assert by_pairs.cosines == pytest.approx(by_rows.cosines, abs=5e-6)
+    assert by_pairs.pairs == by_rows.pairs
+
+
+async def test_likeness_is_worked_out_once_for_a_view_and_a_question() -> None:
+    vectors, calls = Vectors(), 0
+
+    async def run(work: Callable[[], Likeness | None]) -> Likeness | None:
+        nonlocal calls
+        calls += 1
+        return work()
+
+    index = SimpleNamespace(snapshot=lambda: Snapshot(vectors))
+    reading = SimpleNamespace(
+        indexes=SimpleNamespace(get=lambda _: index), threads=SimpleNamespace(run=run)
+    )
+    likening = Likenings(reading)  # type: ignore[arg-type]
+    asked = Asked((0,), 20, np.eye(20, dtype=np.float32)[19].tobytes())
+    first = await likening.of(context(), "k", (0, 1, 50), asked)
+    assert first is not None and await likening.of(context(), "k", (0, 1, 50), asked) is first
+    assert calls == 1
+    await likening.of(context(), "k", (0, 1, 50), None)
+    await likening.of(context(), "other", (0, 1, 50), asked)
+    assert calls == 3
+    vectors = Vectors()  # a commit shows another view
+    await likening.of(context(), "k", (0, 1, 50), asked)
+    assert calls == 4
+    vectors = Vectors()
+    vectors.rows = 0  # no vectors: nobody has to look
+    assert await likening.of(context(), "k", (0, 1, 50), asked) is None and calls == 4
 
 
 def test_a_kb_is_calibrated_once_until_it_has_grown() -> None:
