@@ -62,7 +62,7 @@ class Place:
         def taken(entry: Entry, got: Reservation | Refusal | None) -> Entry:
             if not isinstance(got, Refusal):
                 ticket = entry.ticket
-                one = Entered(ticket.cost, entry.cap, ticket.input_tokens, ticket.priority)
+                one = Entered(entry.cost, entry.cap, ticket.input_tokens, ticket.priority)
                 self.entered.append(one)
             return take(entry, got)
 

@@ -29,6 +29,8 @@ from forebay.policy.shed import ShedSettings
 from forebay.policy.tail import TailChange, TailSettings
 
 S = TypeVar("S", bound=msgspec.Struct)
+PRICED = ("chat", "search", "embeddings", "rerank")
+"""Routes that quotas are charged for; others go through one of them."""
 UNBOUNDED_TOKENS = 2**31 - 1
 FRAME_TOKENS = 200
 TICK_S = 0.05
@@ -299,6 +301,13 @@ def _tenants(settings: Settings) -> set[str]:
 
 def _check_tenants(settings: Settings) -> None:
     known = _tenants(settings)
+    for route in settings.admission.route_profiles:
+        if route not in PRICED:
+            raise ConfigError(
+                f"admission.route_profiles names {route}, where nothing is charged; there are "
+                f"{', '.join(PRICED)}.",
+                param="admission.route_profiles",
+            )
     for tenant in settings.admission.tenant_profiles:
         if tenant not in known:
             raise ConfigError(

@@ -52,8 +52,9 @@ from forebay.ingest import EstimatedTokenCounter, TextSplitter
 from forebay.kernel.clock import WallClock
 from forebay.kernel.context import RequestContext
 from forebay.kernel.stages import GenerationRequest, Retriever, TokenCounter
-from forebay.pipeline.answer import AnswerParts, AnswerPipeline, claimant
+from forebay.pipeline.answer import AnswerParts, AnswerPipeline
 from forebay.pipeline.answer_cache import CachedAnswering
+from forebay.pipeline.asking import Charges, claimant
 from forebay.pipeline.chunk_keys import GuardedKnowledge
 from forebay.pipeline.fragility import Fragility
 from forebay.pipeline.knowledge import KnowledgeService
@@ -433,6 +434,7 @@ def _parts(
         reranker=None if embedder is None else SimilarityReranker(embedder, _similarity(settings)),
         readiness=readiness,
         count_tokens=partial(_count, EstimatedTokenCounter()),
+        charging=Charges(answerer.admission),
         version=__version__,
     )
 

@@ -45,6 +45,7 @@ class Prefilling:
         self._prompting = around.parts.prompting
         self._answering = around.answering
         self._widening = around.parts.widening
+        self._longest = around.admission.desk.longest
         self._answers = reading.settings.cache.prewarm.answers
 
     async def fill(self, question: Question) -> bool:
@@ -101,7 +102,9 @@ class Prefilling:
             passages: Sequence[Hit] = found.hits
             if self._widening is not None:
                 passages = await self._widening.widen(ctx, question.kb, passages)
-            self._prompting.build(said, passages, question.sampling)
+            who = ctx.principal
+            most = self._longest(who.tenant, who.priority)
+            self._prompting.build(said, passages, question.sampling, most)
 
     def _rule(self, question: Question) -> AnswerRule | None:
         """The rule that allows an answer to be kept, where answers are to be written beforehand."""

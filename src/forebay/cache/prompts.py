@@ -43,9 +43,16 @@ class Prompting(Protocol):
     """Builds prompts."""
 
     def build(
-        self, messages: Sequence[Message], passages: Sequence[Hit], sampling: Sampling
+        self,
+        messages: Sequence[Message],
+        passages: Sequence[Hit],
+        sampling: Sampling,
+        most_tokens: int | None = None,
     ) -> GenerationRequest:
-        """The finished prompt with the passages that fitted, in citation order."""
+        """The finished prompt with the passages that fitted, in citation order.
+
+        ``most_tokens`` bounds it where that is tighter than the window.
+        """
         ...
 
 
@@ -87,12 +94,16 @@ class PreparedPrompts:
         self._counts: MemoryTier[int] = MemoryTier(MemorySettings(counts), clock)
 
     def build(
-        self, messages: Sequence[Message], passages: Sequence[Hit], sampling: Sampling
+        self,
+        messages: Sequence[Message],
+        passages: Sequence[Hit],
+        sampling: Sampling,
+        most_tokens: int | None = None,
     ) -> GenerationRequest:
         """See ``Prompting``."""
         if sum(len(message.content) for message in messages) > MAX_CHARACTERS:
-            return self._inner.build(messages, passages, sampling)
-        key = self._key(messages, passages, sampling)
+            return self._inner.build(messages, passages, sampling, most_tokens)
+        key = self._key(messages, passages, sampling.max_tokens, most_tokens)
         held = self._built.get(key)
         if held is not None:
             return GenerationRequest(
@@ -104,7 +115,7 @@ class PreparedPrompts:
                 max_output_tokens=held.max_output_tokens,
                 prompt_tokens=held.prompt_tokens,
             )
-        built = self._inner.build(messages, passages, sampling)
+        built = self._inner.build(messages, passages, sampling, most_tokens)
         prepared = Prepared(
             built.language,
             built.messages,
@@ -138,14 +149,18 @@ class PreparedPrompts:
         }
 
     def _key(
-        self, messages: Sequence[Message], passages: Sequence[Hit], sampling: Sampling
+        self,
+        messages: Sequence[Message],
+        passages: Sequence[Hit],
+        max_tokens: int | None,
+        most_tokens: int | None,
     ) -> bytes:
         said = [(message.role, message.content) for message in messages]
         shown = [
             (chunk.title, chunk.heading_path, chunk.page, chunk.context, chunk.text)
             for chunk in [hit.chunk for hit in passages]
         ]
-        return _digest((self._version, said, shown, sampling.max_tokens))
+        return _digest((self._version, said, shown, max_tokens, most_tokens))
 
 
 class _Counted:

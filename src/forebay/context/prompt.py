@@ -63,13 +63,22 @@ class PromptBuilder:
         self.version = hashlib.sha256(joined.encode()).hexdigest()[:16]
 
     def build(
-        self, messages: Sequence[Message], passages: Sequence[Hit], sampling: Sampling
+        self,
+        messages: Sequence[Message],
+        passages: Sequence[Hit],
+        sampling: Sampling,
+        most_tokens: int | None = None,
     ) -> GenerationRequest:
-        """Return the finished prompt with the passages that fitted, in citation order."""
+        """Return the finished prompt with the passages that fitted, in citation order.
+
+        ``most_tokens`` bounds it where that is tighter than the window.
+        """
         question, history, house_rules = _split(messages)
         language = language_of(question)
         output_tokens = sampling.max_tokens or self._settings.max_output_tokens
         budget = self.room(sampling)
+        if most_tokens is not None:
+            budget = min(budget, most_tokens)
         if len(question) > budget * _MAX_CHARACTERS_PER_TOKEN:
             raise _too_long(len(question) // _MAX_CHARACTERS_PER_TOKEN, budget)
         kept_history = self._history(history)

@@ -239,6 +239,9 @@ class GatewayApp:
 
     async def _serve(self, x: Exchange, spec: RouteSpec, running: Running) -> None:
         ctx = x.ctx = self._context(x, spec)
+        if self.parts.charging is not None and spec.access in ("read", "change"):
+            # Not those who operate: whoever denied himself by mistake must be able to undo it.
+            self.parts.charging.check(ctx)
         settings = self.parts.settings
         limit = settings.max_upload_bytes if spec.raw_body else settings.max_body_bytes
         try:

@@ -249,12 +249,18 @@ def stage_headers(ctx: RequestContext) -> list[tuple[str, str]]:
         lines.append(("x-forebay-degraded", ", ".join(steps)))
     if ctx.kb_version is not None:
         lines.append(("x-forebay-kb-version", str(ctx.kb_version)))
-    if ctx.rate is not None:
-        # Left out where there is no quota: a 0 or -1 would be read as one.
-        lines.append(("x-ratelimit-limit-tokens", str(ctx.rate.limit_tokens)))
-        lines.append(("x-ratelimit-remaining-tokens", str(ctx.rate.remaining_tokens)))
-        lines.append(("x-ratelimit-reset-tokens", duration(ctx.rate.reset_s)))
-    return lines
+    return [*lines, *rate_headers(ctx)]
+
+
+def rate_headers(ctx: RequestContext) -> list[tuple[str, str]]:
+    """The tightest quota; left out where there is none: a 0 or -1 would be read as one."""
+    if ctx.rate is None:
+        return []
+    return [
+        ("x-ratelimit-limit-tokens", str(ctx.rate.limit_tokens)),
+        ("x-ratelimit-remaining-tokens", str(ctx.rate.remaining_tokens)),
+        ("x-ratelimit-reset-tokens", duration(ctx.rate.reset_s)),
+    ]
 
 
 def duration(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -11,6 +12,7 @@ from forebay.gateway.identity import Identity
 from forebay.gateway.settings import ServerSettings
 from forebay.kernel.chance import RandomNames
 from forebay.kernel.clock import Clock, WallClock
+from forebay.kernel.context import RequestContext
 from forebay.kernel.stages import Embedder, Reranker
 from forebay.pipeline.chunk_keys import ChunkService
 from forebay.pipeline.messages import Answering, Knowledge
@@ -43,6 +45,18 @@ def random_ids() -> Callable[[], str]:
     return RandomNames(12)
 
 
+class Charging(Protocol):
+    """Quotas of requests that go through no pipeline."""
+
+    def check(self, ctx: RequestContext) -> None:
+        """Raise ``PermissionDenied`` for who is on the deny list."""
+        ...
+
+    async def charge(self, ctx: RequestContext, route: str, tokens: int) -> None:
+        """Charge so many tokens; ``RateLimited`` when a quota is used up."""
+        ...
+
+
 class GatewayParts(msgspec.Struct, frozen=True):
     """Everything the gateway works with; it builds none of it.
 
@@ -52,6 +66,7 @@ class GatewayParts(msgspec.Struct, frozen=True):
     ``recollecting`` remembers answers for equal requests in ``replays_max_bytes``.
     ``count_tokens`` counts an embedding request's tokens off the event loop; without it the
     count is an estimate from characters.
+    ``charging`` charges what needs no engine and knows who is denied; None: nobody is.
     """
 
     answering: Answering
@@ -73,4 +88,5 @@ class GatewayParts(msgspec.Struct, frozen=True):
     recollecting: Recollecting | None = None
     replays_max_bytes: int = 0
     count_tokens: Callable[[Sequence[str]], int] | None = None
+    charging: Charging | None = None
     version: str = "0"

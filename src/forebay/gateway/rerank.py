@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.gateway.exchange import Exchange
+from forebay.gateway.exchange import Exchange, rate_headers
 from forebay.gateway.parts import GatewayParts
 from forebay.gateway.vectors import estimated_tokens
 from forebay.kernel.errors import InvalidRequest, ModelNotFound
@@ -38,6 +38,9 @@ class RerankRoute:
         if not body.query.strip():
             raise InvalidRequest("the query is empty.", param="query")
         texts = [item if isinstance(item, str) else item.text for item in body.documents]
+        tokens = sum(map(estimated_tokens, texts)) + estimated_tokens(body.query) * len(texts)
+        if self._parts.charging is not None:
+            await self._parts.charging.charge(x.context, "rerank", tokens)
         with x.context.stage("rerank"):
             scores = await reranker.rerank(x.context, body.query, texts)
         order = sorted(range(len(texts)), key=lambda index: (-scores[index], index))
@@ -48,11 +51,10 @@ class RerankRoute:
             else RerankResult(index, scores[index])
             for index in order[: body.top_n]
         )
-        tokens = sum(map(estimated_tokens, texts)) + estimated_tokens(body.query) * len(texts)
         answer = RerankAnswer(
             id=f"rerank-{self._parts.new_id()}",
             model=body.model or "forebay-reranker",
             results=results,
             usage=RerankUsage(tokens),
         )
-        await x.reply_json(answer)
+        await x.reply_json(answer, headers=rate_headers(x.context))

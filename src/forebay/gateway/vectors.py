@@ -10,7 +10,7 @@ from sys import byteorder
 from typing import Literal
 
 from forebay.gateway.directory import PREFIX, KbDirectory
-from forebay.gateway.exchange import Exchange
+from forebay.gateway.exchange import Exchange, rate_headers
 from forebay.gateway.parts import GatewayParts
 from forebay.kernel.documents import Vectors
 from forebay.kernel.errors import InvalidRequest, ModelNotFound
@@ -54,16 +54,19 @@ class EmbeddingsRoute:
         dimensions = embedder.spec.dimensions
         if body.dimensions not in (None, dimensions):
             raise InvalidRequest(f"vectors have {dimensions} dimensions here.", param="dimensions")
+        tokens = await self._tokens(texts)
+        if self._parts.charging is not None:
+            await self._parts.charging.charge(x.context, "embeddings", tokens)
         with x.context.stage("embedding"):
             vectors = await embedder.embed(texts, kind=_KINDS[body.input_type])
-        tokens = await self._tokens(texts)
         as_text = body.encoding_format == "base64"
         if len(texts) * dimensions > _THREAD_ABOVE_NUMBERS and not as_text:
             items = await asyncio.to_thread(_items, vectors, as_text)
         else:
             items = _items(vectors, as_text)
         usage = EmbeddingsUsage(tokens, tokens)
-        await x.reply_json(EmbeddingsAnswer(items, embedder.spec.name, usage))
+        answer = EmbeddingsAnswer(items, embedder.spec.name, usage)
+        await x.reply_json(answer, headers=rate_headers(x.context))
 
     async def _tokens(self, texts: Sequence[str]) -> int:
         count = self._parts.count_tokens

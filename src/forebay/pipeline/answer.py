@@ -7,7 +7,6 @@ is invisible here.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
@@ -31,6 +30,7 @@ from forebay.kernel.stages import (
     Understood,
 )
 from forebay.kernel.streams import closing
+from forebay.pipeline.asking import ask_for, claimant, session_of
 from forebay.pipeline.fragility import Fragility, cautioned, is_fragile
 from forebay.pipeline.messages import (
     AnswerDelta,
@@ -50,8 +50,7 @@ from forebay.pipeline.questions import (
     decided,
     in_form,
 )
-from forebay.policy.admission import Admission, Ask, Claimant, Permit
-from forebay.policy.quota import Limit
+from forebay.policy.admission import Admission, Ask, Permit
 
 T = TypeVar("T")
 INLINE_CHARACTERS = 20_000
@@ -65,8 +64,12 @@ class Prompting(Protocol):
         messages: Sequence[Message],
         passages: Sequence[Hit],
         sampling: Sampling,
+        most_tokens: int | None = None,
     ) -> GenerationRequest:
-        """Return the finished prompt with the passages that fitted, in citation order."""
+        """Return the finished prompt with the passages that fitted, in citation order.
+
+        ``most_tokens`` bounds it where that is tighter than the window.
+        """
         ...
 
 
@@ -166,7 +169,7 @@ class AnswerPipeline:
             raise InvalidRequest("the query is empty.", param="query")
         await self._pin(ctx, request.kb)
         tokens = await beside_if_long([request.query], self._parts.count, [request.query])
-        await self._parts.admission.charge(claimant(ctx), "search", tokens)
+        ctx.rate = await self._parts.admission.charge(claimant(ctx), "search", tokens)
         found = await self._as_read(ctx, request)
         if self._parts.fragility is not None:
             await self._parts.fragility.shown(ctx, request.kb, found)
@@ -206,8 +209,7 @@ class AnswerPipeline:
                     yield said
                 return
             with ctx.stage("prompt") as record:
-                built = await self._prompt(ctx, request, found)
-                prompt = await self._counted(ctx, built, record)
+                prompt = await self._prompt(ctx, request, found, record)
                 record.attributes["language"] = prompt.language
             prompt = as_read(prompt, read)
             await permit.built(prompt.prompt_tokens)
@@ -318,7 +320,7 @@ class AnswerPipeline:
         """Hold a reservation and a place in a pool; waiting for them is a stage of its own."""
         texts = [message.content for message in request.messages]
         tokens = await beside_if_long(texts, self._parts.count, texts)
-        room = self._parts.admission.desk.room(ctx.principal.tenant)
+        room = self._parts.admission.desk.room(ctx.principal.tenant, ctx.principal.priority)
         if tokens > room and len(texts) > 1:
             # Earlier turns that do not fit are left out of the prompt.
             kept = [one.content for one in request.messages if one.role == "system"]
@@ -326,7 +328,7 @@ class AnswerPipeline:
             tokens = max(room, await beside_if_long(kept, self._parts.count, kept))
         cap = request.reserved_tokens or request.sampling.max_tokens
         ask = ask_for(
-            ctx, tokens, cap, passages=request.top_k, session=_session(ctx, request.messages)
+            ctx, tokens, cap, passages=request.top_k, session=session_of(ctx, request.messages)
         )
         ask = msgspec.structs.replace(ask, spares=self._parts.spares)
         async with self._placed(ctx, ask) as permit:
@@ -373,18 +375,32 @@ class AnswerPipeline:
         yield finished
 
     async def _prompt(
-        self, ctx: RequestContext, request: AnswerRequest, found: SearchResult
+        self,
+        ctx: RequestContext,
+        request: AnswerRequest,
+        found: SearchResult,
+        record: StageRecord,
     ) -> GenerationRequest:
+        """The prompt, no longer than the caller's pools take, as their engines count it."""
         widening, passages = self._parts.widening, found.hits
         if widening is not None:
             passages = tuple(await widening.widen(ctx, request.kb, passages))
         texts = [message.content for message in request.messages]
         build, sampling = self._parts.prompting.build, request.sampling
-        prompt = await beside_if_long(texts, build, request.messages, passages, sampling)
-        if not is_fragile(ctx):
-            return prompt
-        advised = cautioned(request.messages, prompt.language)
-        return await beside_if_long(texts, build, advised, passages, sampling)
+        who = ctx.principal
+        longest = most = self._parts.admission.desk.longest(who.tenant, who.priority)
+        messages = request.messages
+        prompt = await beside_if_long(texts, build, messages, passages, sampling, most)
+        if is_fragile(ctx):
+            messages = cautioned(messages, prompt.language)
+            prompt = await beside_if_long(texts, build, messages, passages, sampling, most)
+        counted = await self._counted(ctx, prompt, record)
+        if counted.prompt_tokens > longest:
+            # The engine counts more than was estimated: what fits by its count.
+            most = longest * prompt.prompt_tokens // counted.prompt_tokens
+            prompt = await beside_if_long(texts, build, messages, passages, sampling, most)
+            counted = await self._counted(ctx, prompt, record)
+        return counted
 
     async def _counted(
         self, ctx: RequestContext, prompt: GenerationRequest, record: StageRecord
@@ -443,53 +459,3 @@ def question_of(messages: Sequence[Message]) -> str:
                 return message.content
             break
     raise InvalidRequest("messages must end with a user message that has text.", param="messages")
-
-
-def ask_for(
-    ctx: RequestContext,
-    input_tokens: int,
-    cap: int | None,
-    *,
-    passages: int = 0,
-    session: str = "",
-) -> Ask:
-    """What this caller asks of admission; ``cap`` is the output to reserve for, None: any."""
-    return Ask(
-        who=claimant(ctx),
-        route="chat",
-        priority=ctx.principal.priority,
-        deadline_at=ctx.deadline.at,
-        input_tokens=input_tokens,
-        passages=passages,
-        cap=cap,
-        session=session,
-        weight=ctx.principal.plan.weight,
-    )
-
-
-def claimant(ctx: RequestContext) -> Claimant:
-    """Who asks, as the quotas see it."""
-    principal, plan = ctx.principal, ctx.principal.plan
-    limit = None
-    if plan.tokens_per_minute is not None:
-        burst = plan.burst_tokens or plan.tokens_per_minute
-        limit = Limit(plan.tokens_per_minute / 60, burst)
-    return Claimant(
-        key=principal.key_id,
-        user=principal.user or "",
-        tenant=principal.tenant,
-        line=principal.business_line,
-        ip=ctx.address,
-        tenant_limit=limit,
-        max_in_flight=plan.max_in_flight,
-    )
-
-
-def _session(ctx: RequestContext, messages: Sequence[Message]) -> str:
-    """What the turns of one conversation share: who asks, and how it began.
-
-    A replica that has served one turn holds the prefix of the next.
-    """
-    begin = next((one.content for one in messages if one.role == "user"), "")[:4096]
-    who = f"{ctx.principal.tenant}\0{ctx.principal.user}\0{begin}"
-    return hashlib.blake2b(who.encode("utf-8", "replace"), digest_size=8).hexdigest()

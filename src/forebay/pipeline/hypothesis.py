@@ -23,7 +23,8 @@ from forebay.kernel.stages import (
     Understood,
 )
 from forebay.kernel.streams import closing
-from forebay.pipeline.answer import AnswerPipeline, ask_for
+from forebay.pipeline.answer import AnswerPipeline
+from forebay.pipeline.asking import ask_for
 
 MOST_HISTORY_CHARACTERS = 2_000
 MOST_QUESTION_CHARACTERS = 400

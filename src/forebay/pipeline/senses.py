@@ -12,7 +12,8 @@ from forebay.kernel.context import RequestContext
 from forebay.kernel.errors import DeadlineExceeded, EngineError, ForebayError
 from forebay.kernel.stages import Finished, SearchRequest, SearchResult, Sense
 from forebay.kernel.streams import closing
-from forebay.pipeline.answer import AnswerParts, AnswerPipeline, ask_for, beside_if_long
+from forebay.pipeline.answer import AnswerParts, AnswerPipeline, beside_if_long
+from forebay.pipeline.asking import ask_for
 from forebay.pipeline.messages import (
     AnswerDelta,
     AnswerEnd,

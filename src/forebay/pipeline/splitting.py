@@ -41,10 +41,10 @@ from forebay.pipeline.answer import (
     AnswerParts,
     AnswerPipeline,
     Prompting,
-    ask_for,
     beside_if_long,
     question_of,
 )
+from forebay.pipeline.asking import ask_for
 from forebay.pipeline.messages import AnswerDelta, AnswerEnd, AnswerRequest, Citation, Usage
 from forebay.pipeline.questions import NO_RUNG
 from forebay.pipeline.split_notes import (
@@ -132,9 +132,9 @@ class SplittingAnswers:
         self, ctx: RequestContext, request: AnswerRequest
     ) -> AsyncIterator[AnswerDelta | AnswerEnd]:
         """Yield answer text as it is certain, then one ``AnswerEnd``."""
-        room = min(
-            self._splitting.window_tokens, self._parts.admission.desk.room(ctx.principal.tenant)
-        )
+        who = ctx.principal
+        most = self._parts.admission.desk.room(who.tenant, who.priority)
+        room = min(self._splitting.window_tokens, most)
         last = request.messages[-1].content if request.messages else ""
         if MOST_TOKENS_A_CHARACTER * len(last) <= room:
             return self._inner.answer(ctx, request)
@@ -159,8 +159,9 @@ class SplittingAnswers:
         tokens = await beside_if_long([message], self._parts.count, [message])
         words = WORDS[is_chinese(message)]
         bare = prompting.build((*rules, Message("user", words.whole)), (), request.sampling)
-        window = prompting.room(request.sampling)
-        most = self._parts.admission.desk.room(ctx.principal.tenant)
+        who, desk = ctx.principal, self._parts.admission.desk
+        window = min(prompting.room(request.sampling), desk.longest(who.tenant, who.priority))
+        most = desk.room(who.tenant, who.priority)
         most -= self._parts.count([rule.content for rule in rules])
         if tokens <= most and tokens + bare.prompt_tokens <= window:
             return None
@@ -280,7 +281,7 @@ class SplittingAnswers:
             request.sampling, max_tokens=plan.note_tokens, stop=None, response_format=None
         )
         prompt = await self._built(
-            (*plan.rules, Message("user", asked)), (plan.parts[at], *found.hits), sampling, 1
+            ctx, (*plan.rules, Message("user", asked)), (plan.parts[at], *found.hits), sampling, 1
         )
         own = _own_context(ctx)
         ask = _under(ask_for(own, prompt.prompt_tokens, plan.note_tokens), whole)
@@ -319,7 +320,7 @@ class SplittingAnswers:
             asked = plan.words.merge.format(asked=plan.asked, count=len(shown))
         passages = (*shown, *cited[len(shown) :]) if shown else found.hits
         prompt = await self._built(
-            (*plan.rules, Message("user", asked)), passages, request.sampling, len(shown)
+            ctx, (*plan.rules, Message("user", asked)), passages, request.sampling, len(shown)
         )
         sources = cited if shown else found.hits
         writer = self._parts.cite(
@@ -410,13 +411,18 @@ class SplittingAnswers:
         return tuple(shown), cited
 
     async def _built(
-        self, messages: Sequence[Message], passages: Sequence[Hit], sampling: Sampling, least: int
+        self,
+        ctx: RequestContext,
+        messages: Sequence[Message],
+        passages: Sequence[Hit],
+        sampling: Sampling,
+        least: int,
     ) -> GenerationRequest:
         """The prompt; ``ContextTooLong`` unless the first ``least`` passages are in it."""
         texts = [hit.chunk.text for hit in passages]
-        prompt = await beside_if_long(
-            texts, self._splitting.prompting.build, messages, passages, sampling
-        )
+        build, who = self._splitting.prompting.build, ctx.principal
+        most = self._parts.admission.desk.longest(who.tenant, who.priority)
+        prompt = await beside_if_long(texts, build, messages, passages, sampling, most)
         if len(prompt.passages) < least:
             raise ContextTooLong(
                 "The parts of the text do not fit the engines' window beside the question; "

@@ -12,6 +12,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from forebay.kernel.errors import ConfigError
+
 
 class CostWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The factors of a route or tenant."""
@@ -21,6 +23,14 @@ class CostWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context: Annotated[
         float, Meta(description="Cost of one token held in the engine's cache.", ge=0.0)
     ] = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.input + self.output + self.context:
+            raise ConfigError(
+                "cost factors are all 0, so nothing would ever be charged; make one of input, "
+                "output and context more than that.",
+                param="admission.profiles",
+            )
 
     def cost(self, input_tokens: int, output_tokens: int) -> float:
         """Cost of a request that reads and writes so many tokens."""

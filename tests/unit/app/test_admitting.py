@@ -166,8 +166,12 @@ async def test_classes_without_a_pool_fail_at_start(
             pass
 
 
-async def test_profiles_are_for_tenants_that_exist(tmp_path: Path) -> None:
+async def test_profiles_are_for_tenants_and_routes_that_exist(tmp_path: Path) -> None:
     settings = msgspec.convert({"admission": {"tenant_profiles": {"bank": "code"}}}, Settings)
     with pytest.raises(ConfigError, match="tenant_profiles names bank"):
+        async with open_admission(settings, SystemClock(), tmp_path):
+            pass
+    settings = msgspec.convert({"admission": {"route_profiles": {"sarch": "code"}}}, Settings)
+    with pytest.raises(ConfigError, match=r"route_profiles names sarch.*; there are chat, search"):
         async with open_admission(settings, SystemClock(), tmp_path):
             pass

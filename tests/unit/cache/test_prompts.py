@@ -35,10 +35,14 @@ class Building:
         self._builder = PromptBuilder(ContextSettings(), EstimatedTokenCounter(), "secret")
 
     def build(
-        self, messages: Sequence[Message], passages: Sequence[Hit], sampling: Sampling
+        self,
+        messages: Sequence[Message],
+        passages: Sequence[Hit],
+        sampling: Sampling,
+        most_tokens: int | None = None,
     ) -> GenerationRequest:
         self.made += 1
-        return self._builder.build(messages, passages, sampling)
+        return self._builder.build(messages, passages, sampling, most_tokens)
 
 
 def tier(
@@ -77,16 +81,17 @@ def test_whatever_is_shown_of_a_passage_counts(field: str) -> None:
     assert inner.made == 2
 
 
-def test_history_rules_order_and_output_cap_count() -> None:
+def test_history_rules_order_caps_and_room_count() -> None:
     prompts, inner = tier()
     hits = (hit(1, "one"), hit(2, "two"))
     prompts.build(ASKED, hits, Sampling())
     prompts.build(ASKED, hits[::-1], Sampling())
     prompts.build(ASKED, hits, Sampling(max_tokens=16))
+    prompts.build(ASKED, hits, Sampling(), 500)
     prompts.build((Message("system", "be brief"), *ASKED), hits, Sampling())
     prompts.build((Message("user", "hi"), Message("assistant", "yes"), *ASKED), hits, Sampling())
     prompts.build((Message("user", "hi"), Message("assistant", "no"), *ASKED), hits, Sampling())
-    assert inner.made == 6
+    assert inner.made == 7
 
 
 def test_a_life_ends_and_long_conversations_pass_by() -> None:

@@ -174,6 +174,9 @@ async def test_denied_allowed_and_factor() -> None:
     with pytest.raises(PermissionDenied):
         async with made.admit(ask(who=Claimant(ip="6.6.6.6"))):
             pass
+    # Where an answer is told again this is all that is asked: the long way says why it is not.
+    assert not made.charge_at_once(Claimant(ip="6.6.6.6"), "chat", 10)
+    assert made.charge_at_once(Claimant(ip="6.6.6.7"), "chat", 10)
     async with made.admit(ask(900, 100, Claimant(tenant="friend"))):
         pass
     with pytest.raises(InvalidRequest):
@@ -421,7 +424,7 @@ async def test_passages_that_no_pool_has_room_for_are_not_planned() -> None:
     with pytest.raises(ContextTooLong):
         async with made.admit(ask(input_tokens=7900, passages=5)):
             pass
-    assert made.desk.room("shop") == 7800
+    assert made.desk.room("shop", "normal") == 7800
 
 
 async def test_parts_are_charged_together_placed_one_by_one_and_settled_by_their_sum() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import msgspec
 import pytest
 
 from forebay.kernel.clock import VirtualClock
@@ -19,6 +20,7 @@ from forebay.policy.admission import (
     PoolRules,
 )
 from forebay.policy.admission.settings import DIMENSIONS
+from forebay.policy.cost import CostWeights
 from forebay.policy.gate import GateSettings, PoolGate, Ticket
 from forebay.policy.limit import LimitSettings
 from forebay.policy.quota import Limit, QuotaWindow
@@ -70,15 +72,36 @@ def test_a_route_has_a_profile_of_its_own() -> None:
     limits = DimensionLimits(tenant=Limit(0.001, 10_000.0))
     routes = {"report": "document"}
     desk = desk_of(AdmissionSettings(limits=limits, profile="code", route_profiles=routes))
-    assert desk.reserve(ask(100, 200)).ticket.cost == 1.0 * 100 + 1.5 * 200 + 0.3 * 300
-    assert desk.reserve(ask(100, 200, "report")).ticket.cost == 0.5 * 100 + 0.7 * 200 + 2 * 300
+    assert desk.reserve(ask(100, 200)).cost == 1.0 * 100 + 1.5 * 200 + 0.3 * 300
+    assert desk.reserve(ask(100, 200, "report")).cost == 0.5 * 100 + 0.7 * 200 + 2 * 300
     entry = desk.reserve(ask(100, 200, "report"))
     desk.enter(entry)
     entry.prompt_tokens, entry.completion_tokens = 80, 20
     before = levels(desk)["tenant"]
     desk.leave(entry, ok=True)
     used = 0.5 * 80 + 0.7 * 20 + 2 * 100
-    assert levels(desk)["tenant"] - before == pytest.approx(entry.ticket.cost - used)
+    assert levels(desk)["tenant"] - before == pytest.approx(entry.cost - used)
+
+
+def test_own_factors_charge_a_tenant_or_a_route_and_change_nothing_for_the_engines() -> None:
+    own = {"half": CostWeights(0.5, 0.5), "by_length": CostWeights(0.0, 0.0, 1.5)}
+    settings = AdmissionSettings(
+        limits=DimensionLimits(tenant=Limit(0.001, 10_000.0)),
+        profiles=own,
+        route_profiles={"report": "by_length"},
+        tenant_profiles={"cheap": "half"},
+    )
+    desk = desk_of(settings)
+    assert desk.reserve(ask(100, 200)).cost == 300
+    assert desk.reserve(ask(100, 200, "report")).cost == 450
+    cheap = msgspec.structs.replace(ask(100, 200), who=Claimant(tenant="cheap"))
+    entry = desk.reserve(cheap)
+    assert entry.cost == 150
+    assert entry.ticket.cost == 300
+    with pytest.raises(ConfigError, match="all 0"):
+        CostWeights(0.0, 0.0, 0.0)
+    with pytest.raises(ConfigError, match=r"no cost profile 'gold'; use tokens, .*, half"):
+        AdmissionSettings(profiles={"half": CostWeights(0.5, 0.5)}, profile="gold")
 
 
 def test_a_tenants_profile_goes_before_its_routes_and_changes_while_running() -> None:
@@ -89,11 +112,11 @@ def test_a_tenants_profile_goes_before_its_routes_and_changes_while_running() ->
     )
     desk = desk_of(settings)
     code = 1.0 * 100 + 1.5 * 200 + 0.3 * 300
-    assert desk.reserve(ask(100, 200)).ticket.cost == code
-    assert desk.reserve(ask(100, 200, "report")).ticket.cost == code
+    assert desk.reserve(ask(100, 200)).cost == code
+    assert desk.reserve(ask(100, 200, "report")).cost == code
     assert desk.price(WHO, "report", 100)[1] == 1.3 * 100
     desk.replace(AdmissionSettings(limits=limits, route_profiles=routes))
-    assert desk.reserve(ask(100, 200, "report")).ticket.cost == 0.5 * 100 + 0.7 * 200 + 2 * 300
+    assert desk.reserve(ask(100, 200, "report")).cost == 0.5 * 100 + 0.7 * 200 + 2 * 300
     with pytest.raises(ConfigError, match="no cost profile 'gold'"):
         AdmissionSettings(tenant_profiles={"t": "gold"})
 

@@ -13,7 +13,7 @@ from forebay.kernel.clock import Clock
 from forebay.kernel.context import HedgeOutcome, Hedging, RateState
 from forebay.kernel.errors import DeadlineExceeded, EngineRefused, ForebayError, Overloaded
 from forebay.policy.admission.claims import Claimant
-from forebay.policy.admission.desk import Ask, Desk, Entry, charged
+from forebay.policy.admission.desk import Ask, Desk, Entry
 from forebay.policy.admission.settings import AdmissionSettings
 from forebay.policy.gate import PoolGate, Ticket
 from forebay.policy.hedge import Hedger
@@ -204,22 +204,23 @@ class Admission:
         """Other settings from now on; what was used stays used."""
         self.desk.replace(settings)
 
-    async def charge(self, who: Claimant, route: str, tokens: int) -> None:
-        """Charge a request that needs no engine; raises like ``admit`` for quotas."""
+    async def charge(self, who: Claimant, route: str, tokens: int) -> RateState | None:
+        """Charge a request that needs no engine; raises like ``admit`` for quotas.
+
+        The tightest quota after it; None: it is under none.
+        """
         if self._shared is None:
-            self.desk.charge(who, route, tokens)
-            return
+            return self.desk.charge(who, route, tokens)
         claims, cost = self.desk.price(who, route, tokens)
-        if claims:
-            charged(await self._shared.obtain(claims, cost))
+        return self.desk.charged(await self._shared.obtain(claims, cost)) if claims else None
 
     def charge_at_once(self, who: Claimant, route: str, tokens: int) -> bool:
         """Charge as ``charge`` does, unless it is refused or others have to be asked."""
-        if not self.desk.price(who, route, tokens)[0]:
-            return True
-        if self._shared is not None:
-            return False
         try:
+            if not self.desk.price(who, route, tokens)[0]:
+                return True
+            if self._shared is not None:
+                return False
             self.desk.charge(who, route, tokens)
         except ForebayError:
             return False
@@ -310,7 +311,7 @@ class Admission:
         return found
 
     async def _obtained(self, entry: Entry) -> Entry:
-        claims, cost = entry.claims, entry.ticket.cost
+        claims, cost = entry.claims, entry.cost
         if not claims:
             return self.desk.take(entry, None)
         if self._shared is None:

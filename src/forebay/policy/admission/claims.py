@@ -47,6 +47,7 @@ class ClaimBook:
         self._rules: Mapping[tuple[str, str], AccessRule] = {
             (rule.dimension, rule.name): rule for rule in settings.rules
         }
+        self.denies = any(rule.deny for rule in settings.rules)
         self._scaled: dict[tuple[Limit, float], Limit] = {}
         self._known: dict[tuple[Claimant, float], tuple[Claim, ...]] = {}
 

@@ -60,6 +60,7 @@ class Entry:
         "claims",
         "clamped",
         "completion_tokens",
+        "cost",
         "engines",
         "gate",
         "parts_used",
@@ -75,6 +76,8 @@ class Entry:
         self.ask = ask
         self.ticket = ticket
         self.weights = weights
+        # What quotas are charged; engines hold the ticket's tokens, whatever these are worth.
+        self.cost = weights.cost(ticket.input_tokens, ticket.output_tokens)
         self.cap = cap  # output tokens it may write
         self.clamped = cap < (ask.cap or cap)
         self.claims: Sequence[Claim] = ()
@@ -119,11 +122,24 @@ class Desk:
         self._settings = settings
         self._book = ClaimBook(settings)
 
-    def charge(self, who: Claimant, route: str, tokens: int) -> None:
-        """Charge a request that needs no engine; raises like ``reserve`` for quotas."""
+    def check(self, who: Claimant) -> None:
+        """Raise ``PermissionDenied`` for who is denied, whatever is asked."""
+        if self._book.denies:
+            self._book.claims(who, self._wall_clock.now())
+
+    def charge(self, who: Claimant, route: str, tokens: int) -> RateState | None:
+        """Charge a request that needs no engine; raises like ``reserve`` for quotas.
+
+        The tightest quota after it; None: it is under none.
+        """
         claims, cost = self.price(who, route, tokens)
-        if claims:
-            charged(self.ledger.reserve(claims, cost, self.clock.now()))
+        if not claims:
+            return None
+        return self.charged(self.ledger.reserve(claims, cost, self.clock.now()))
+
+    def charged(self, got: Reservation | Refusal) -> RateState:
+        """The tightest quota after a charge that is never settled; raises what a refusal means."""
+        return _rate(charged(got), self.clock.now())
 
     def price(self, who: Claimant, route: str, tokens: int) -> tuple[Sequence[Claim], float]:
         """What a request that needs no engine is charged to, and its cost."""
@@ -139,7 +155,7 @@ class Desk:
         entry = self.plan(ask)
         if entry.claims:
             now = self.clock.now()
-            return self.take(entry, self.ledger.reserve(entry.claims, entry.ticket.cost, now))
+            return self.take(entry, self.ledger.reserve(entry.claims, entry.cost, now))
         return self.take(entry, None)
 
     def plan(self, ask: Ask) -> Entry:
@@ -158,7 +174,7 @@ class Desk:
         )
         output = self.estimates.estimate(_kind(ask), cap)
         ticket = Ticket(
-            cost=weights.cost(planned, output),
+            cost=float(planned + output),
             deadline_at=ask.deadline_at,
             tenant=tenant,
             priority=ask.priority,
@@ -177,12 +193,16 @@ class Desk:
         Each is admitted by itself then, with this entry as its ``whole``.
         """
         entry = self.plan(asks[0])
-        entry.ticket.cost += sum(self.plan(ask).ticket.cost for ask in asks[1:])
+        entry.cost += sum(self.plan(ask).cost for ask in asks[1:])
         return entry
 
-    def room(self, tenant: str) -> int:
-        """The longest conversation that any pool takes, in tokens."""
-        return max(0, self._rules.longest(tenant) - self._settings.prompt_tokens)
+    def longest(self, tenant: str, priority: Priority) -> int:
+        """The longest prompt that any pool takes of a tenant and class, in tokens."""
+        return self._rules.longest(tenant, priority)
+
+    def room(self, tenant: str, priority: Priority) -> int:
+        """The longest conversation that any pool takes of them, in tokens."""
+        return max(0, self.longest(tenant, priority) - self._settings.prompt_tokens)
 
     def take(self, entry: Entry, got: Reservation | Refusal | None) -> Entry:
         """Let a planned request in with what the quotas said; None: it is under none."""
@@ -335,7 +355,7 @@ class Desk:
             return ask.input_tokens
         bare = ask.input_tokens + settings.prompt_tokens
         # Passages that do not fit are left out of the prompt.
-        fits = max(bare, self._rules.longest(ask.who.tenant, ask.priority))
+        fits = max(bare, self.longest(ask.who.tenant, ask.priority))
         return min(fits, bare + ask.passages * settings.passage_tokens)
 
 

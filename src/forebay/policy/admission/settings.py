@@ -43,7 +43,7 @@ class AccessRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[
         str, Meta(description="Whom it is for; the key's name, for keys.", min_length=1)
     ]
-    deny: Annotated[bool, Meta(description="Refuse every request.")] = False
+    deny: Annotated[bool, Meta(description="Refuse all but what an operator changes.")] = False
     limit: Annotated[
         Limit | None, Meta(description="Replaces the dimension's limit; unset: no limit.")
     ] = None
@@ -132,10 +132,15 @@ class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         float, Meta(description="Multiplies every limit; changed at run time.", gt=0.0, le=100.0)
     ] = 1.0
     profile: Annotated[
-        str, Meta(description="Cost factors: tokens, summary, code or document.")
+        str, Meta(description="Cost factors: tokens, summary, code, document, or one of profiles.")
     ] = "tokens"
+    profiles: Annotated[
+        Mapping[str, CostWeights],
+        Meta(description="Own cost factors by name; they go before the four that are known."),
+    ] = {}
     route_profiles: Annotated[
-        Mapping[str, str], Meta(description="Other cost factors by route (chat, search …).")
+        Mapping[str, str],
+        Meta(description="Other cost factors by route: chat, search, embeddings, rerank."),
     ] = {}
     tenant_profiles: Annotated[
         Mapping[str, str],
@@ -171,14 +176,17 @@ class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     def __post_init__(self) -> None:
         named = (self.profile, *self.route_profiles.values(), *self.tenant_profiles.values())
+        known = dict.fromkeys((*COST_PROFILES, *self.profiles))
         for profile in named:
-            if profile not in COST_PROFILES:
+            if profile not in known:
                 raise ConfigError(
-                    f"there is no cost profile {profile!r}; use {', '.join(COST_PROFILES)}.",
+                    f"there is no cost profile {profile!r}; use {', '.join(known)}, or make it "
+                    f"as admission.profiles.{profile}.",
                     param="admission.profile",
                 )
 
     def weights(self, tenant: str, route: str) -> CostWeights:
         """What a request of this tenant and route is charged by."""
-        profile = self.tenant_profiles.get(tenant) or self.route_profiles.get(route)
-        return COST_PROFILES[profile or self.profile]
+        named = self.tenant_profiles.get(tenant) or self.route_profiles.get(route)
+        name = named or self.profile
+        return self.profiles.get(name) or COST_PROFILES[name]
