@@ -53,7 +53,7 @@ ONE = (EnginePool(name="engine", profile="a100/8b/fp16/tp1"),)
 CAPACITY = 60.0
 """About what that engine answers in time, sent straight on (``knee`` measures it)."""
 FACTORS = (1, 2, 3, 5, 10)
-STEP_S = 10.0
+STEP_S = 30.0
 CALM_RATE = 0.75
 LIGHT_S, PROMPT_S, PROMPTS_EVERY_S, PROMPT_BYTES = 100.0, 10.0, 1.0, 2_000_000
 

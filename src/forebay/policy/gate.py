@@ -424,10 +424,11 @@ class PoolGate:
             assert head is not None
             replica = self._room(head.item, now)
             if replica is None:
-                if not self._out(now):
+                reason = self._stands(head, now)
+                if reason is None:
                     break
                 self.queue.pop()
-                self._refuse(head.item, "engines_out")
+                self._refuse(head.item, reason)
                 continue
             taken = self.queue.pop()
             assert taken is head
@@ -443,6 +444,18 @@ class PoolGate:
                 self._send(ticket, replica, now)
         self._shedder.emptied(now, len(self.queue))
         self.drain.at(now, busy=bool(self.queue))
+
+    def _stands(self, head: Waiting[Ticket], now: float) -> str | None:
+        """Why the first in line, whom no replica takes now, waits no longer; None: he does.
+
+        Where nothing of ours is in work nothing of ours will end and make room: engines that are
+        full of others' work stay so for as long as it takes.
+        """
+        if self._out(now):
+            return "engines_out"
+        idle = not any(load.requests for load in self.loads)
+        too_long = now - head.queued_at > self._settings.shed.max_wait_s
+        return "queue_delay" if idle and too_long else None
 
     def _give_back(self, ticket: Ticket, now: float, ok: bool | None) -> int:
         """Free its place; how many were in work there until now."""

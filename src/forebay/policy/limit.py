@@ -10,7 +10,9 @@ times the unloaded one, from pools of one slot upwards (the floor is 1).
 No steady state shows the unloaded latency, and the first one may have been measured in a crowd. So
 every ``probe_every`` windows, and once when the doubling ends, one window is measured at
 limit / (1.5 x tolerance): were the limit too high by any factor, each probe takes a third off it.
-What happens to run in so little company meanwhile is ``unloaded``, which forecasts go by.
+What happens to run in so little company meanwhile is ``unloaded``, which forecasts go by; where
+some did within the last ``probe_every`` windows there is no probe, which would let a line grow in
+the midst of a pulse.
 
 Where deadlines are tighter than the tolerance they set the line: what ends just after them is as
 slow as what never ends.
@@ -67,6 +69,7 @@ class AdaptiveLimit:
         "_bounds",
         "_calm",
         "_calm_latency",
+        "_calm_window",
         "_cut",
         "_doubling",
         "_exact",
@@ -93,6 +96,7 @@ class AdaptiveLimit:
         self._bounds: list[float] = []
         self._calm: list[float] = []
         self._calm_latency = math.inf
+        self._calm_window = -math.inf
         self._failed = 0
         self._cut = 0
         self._peak = 0
@@ -132,7 +136,12 @@ class AdaptiveLimit:
     @property
     def searching(self) -> bool:
         """Whether it still doubles, or is low for a look at the unloaded latency."""
-        return self._doubling or self._restore is not None
+        return (self._doubling and not self._calm_known) or self._restore is not None
+
+    @property
+    def _calm_known(self) -> bool:
+        """Whether the unloaded latency was seen of late, so that nobody need wait for a look."""
+        return self._windows - self._calm_window < self._settings.probe_every
 
     @property
     def fresh(self) -> bool:
@@ -214,6 +223,7 @@ class AdaptiveLimit:
         self._calm.append(latency)
         if len(self._calm) == FEW:
             self._calm_latency = median(self._calm)
+            self._calm_window = self._windows
             self._calm.clear()
 
     def _reached(self, peak: int) -> float:
@@ -279,7 +289,10 @@ class AdaptiveLimit:
             # excused for the line before it.
             ended = self._doubling and self._exact >= self._highest
             self._doubling = self._doubling and not ended
-        if (ended or self._windows % self._settings.probe_every == 0) and self.limit > 1:
+        due = ended or self._windows % self._settings.probe_every == 0
+        if due and self._calm_known:
+            self._base = min(max(self._base, self._calm_latency), MOST_RISE * self._base)
+        elif due and self.limit > 1:
             self._restore = self._exact
             self._set(self._exact / (1.5 * self._settings.tolerance))
             # Those in work now, and those that begin beside them.

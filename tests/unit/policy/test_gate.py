@@ -286,6 +286,19 @@ def test_a_queue_of_others_shuts_no_engine_that_has_none_of_ours() -> None:
     assert made.ask().state == "sent"
 
 
+def test_nobody_waits_to_his_deadline_for_an_engine_that_others_keep_full() -> None:
+    gate = PoolGate(GateSettings(), ["a"])
+    gate.signals(0, waiting=0, kv_use=0.99)
+    ticket = Ticket(cost=10, deadline_at=120.0)
+    gate.arrive(ticket, 0.0)
+    gate.tick(1.4)
+    assert ticket.state == "waiting"
+    gate.tick(1.6)
+    assert (ticket.state, ticket.reason) == ("refused", "queue_delay")
+    assert gate.refused() == [ticket]
+    assert 1.0 <= ticket.retry_after_s <= 60.0
+
+
 def test_a_pool_of_long_answers_learns_while_they_are_written() -> None:
     gate = PoolGate(GateSettings(limit=LimitSettings(initial=4)), ["a"])
     tickets = []

@@ -292,3 +292,42 @@ def test_forecasts_go_by_what_runs_in_little_company() -> None:
     for _ in range(4):
         limit.observe(1.0, 1)
     assert (limit.base, limit.unloaded) == (3.0, 1.0)
+
+
+def calm_then_crowded() -> AdaptiveLimit:
+    """Four in little company beside sixteen, doubled until a window was too slow."""
+    limit = AdaptiveLimit(LimitSettings(initial=32, probe_every=10))
+    for at in range(32):
+        limit.observe(1.0, 8 if at < 8 else 32)
+    assert limit.limit == 64
+    for _ in range(64):
+        limit.observe(4.0, 64)
+    return limit
+
+
+def test_a_pulse_after_a_calm_is_not_looked_at_with_a_third_of_the_limit() -> None:
+    limit = calm_then_crowded()
+    assert (limit.limit, limit.searching) == (32, False)
+    strange = AdaptiveLimit(LimitSettings(initial=32, probe_every=10))
+    for latency in [1.0] * 32 + [4.0] * 64:
+        strange.observe(latency, 64)
+    assert strange.searching
+    assert strange.limit < 32 / 2
+
+
+def test_engines_that_became_slower_raise_the_base_by_what_is_seen_in_calm() -> None:
+    """No probe is made where there was a calm; what the calm showed must count like one."""
+    limit = calm_then_crowded()
+    for _ in range(40):
+        for at in range(32):
+            limit.observe(3.0, 4 if at < 8 else 32)
+    assert limit.base == pytest.approx(3.0)
+
+
+def test_a_load_that_never_lets_up_is_looked_at_after_all() -> None:
+    limit = calm_then_crowded()
+    looked = 0
+    for _ in range(40 * 32):
+        limit.observe(2.0, 32)
+        looked += limit.searching
+    assert looked
