@@ -289,10 +289,15 @@ class AdaptiveLimit:
             # excused for the line before it.
             ended = self._doubling and self._exact >= self._highest
             self._doubling = self._doubling and not ended
-        due = ended or self._windows % self._settings.probe_every == 0
-        if due and self._calm_known:
+        if ended or self._windows % self._settings.probe_every == 0:
+            self._look_at_unloaded(peak)
+
+    def _look_at_unloaded(self, peak: int) -> None:
+        """Go by what was seen in little company of late, or make little company."""
+        assert self._base is not None
+        if self._calm_known:
             self._base = min(max(self._base, self._calm_latency), MOST_RISE * self._base)
-        elif due and self.limit > 1:
+        elif self.limit > 1:
             self._restore = self._exact
             self._set(self._exact / (1.5 * self._settings.tolerance))
             # Those in work now, and those that begin beside them.
