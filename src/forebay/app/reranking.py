@@ -131,9 +131,9 @@ async def _light(settings: RerankSettings, embedder: Embedder | None) -> LightMo
             "choose an embedder or set rerank.backend to off.",
             param="rerank.backend",
         )
-    path, room = settings.light.path, settings.light.cache_bytes
+    path = settings.light.path
     model = await asyncio.to_thread(
-        lambda: LightModel.read(Path(path), room) if path else LightModel.shipped(room)
+        lambda: LightModel.read(Path(path)) if path else LightModel.shipped()
     )
     if model.info.embedder == embedder.spec.fingerprint:
         return model

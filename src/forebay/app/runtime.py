@@ -14,6 +14,7 @@ from forebay.app.bearer_keys import embedding_keys
 from forebay.app.counting import chunk_counter
 from forebay.app.indexes import IndexSet
 from forebay.app.leasing import History, LeaseParts, VersionLeases
+from forebay.app.reading_ahead import ReadingAhead
 from forebay.app.records import BlockingPool, existing_kbs
 from forebay.app.serving_versions import ProcessVersions
 from forebay.app.settings import Settings, environment, model_cache
@@ -107,6 +108,9 @@ async def open_process(
         kbs = await thread.run(lambda: existing_kbs(reader))
         for kb in kbs:
             await thread.run(partial(indexes.refresh, kb))
+        if serve:
+            ahead = ReadingAhead(indexes, threads)
+            await stack.enter_async_context(_background(ahead.run()))
         if writer is None:
             async with _background(versions.follow(settings.store.poll_ms / 1000, thread.run)):
                 yield Process(reading, None)

@@ -21,12 +21,11 @@ from forebay.kernel.documents import Hit
 from forebay.kernel.stages import HitVectors
 from forebay.rerank.places import (
     FIRST_HAN,
+    NAME_MIN,
     SPREAD,
     Found,
-    PlacesCache,
     Texts,
     folded,
-    places_of,
 )
 
 Floats = NDArray[np.float32]
@@ -46,7 +45,6 @@ the share of candidates in another language than the query."""
 _OF_WORDS = slice(FEATURES.index("window"), FEATURES.index("early") + 1)
 _SHARED_SCRIPT = [FEATURES.index(name) for name in ("window", "adjacent", "early")]
 _UNITS_MAX = 48
-_TITLE_CHARACTERS_MIN = 4
 _EARLY_CHARACTERS = 300
 _HAN_WINDOW, _LATIN_WINDOW = 60, 160
 _HAN_STEP, _LATIN_STEP = 3, 20
@@ -73,12 +71,9 @@ class Candidates(msgspec.Struct, frozen=True):
     vectors: Floats
 
 
-def candidates_of(
-    query: str, hits: Sequence[Hit], vectors: HitVectors, known: PlacesCache | None = None
-) -> Candidates:
-    """Return what a model takes of ``hits``; ``known`` keeps what follows from chunks alone."""
-    chunks = [hit.chunk for hit in hits]
-    texts = Texts([places_of(one) for one in chunks] if known is None else known.of(chunks))
+def candidates_of(query: str, hits: Sequence[Hit], vectors: HitVectors) -> Candidates:
+    """Return what a model takes of ``hits``."""
+    texts = Texts([hit.chunk for hit in hits])
     foreign = _foreign(query, hits)
     features = np.empty((len(hits), len(FEATURES)))
     _scores(features, hits, foreign)
@@ -142,7 +137,7 @@ def _credit_foreign(features: Doubles, foreign: Mask) -> None:
 
 def _words(query: str, texts: Texts) -> Doubles:
     """The columns from ``window`` to ``early``: where the query's words are in each candidate."""
-    rows = len(texts.chunks)
+    rows = len(texts.named)
     columns = np.zeros((rows, 4))
     units = query_units(query)
     if not units:
@@ -201,19 +196,18 @@ def _adjacent(found: Found, units: Sequence[str], worth: Doubles, rows: int) -> 
 
 def _linked(favoured: Doubles, texts: Texts) -> Doubles:
     """How well-placed those are that name a candidate's title, per candidate."""
-    places = texts.chunks
-    linked = np.zeros(len(places))
-    named: dict[tuple[str, int], list[int]] = {}
-    for row, one in enumerate(places):
-        if len(one.name) >= _TITLE_CHARACTERS_MIN:
-            named.setdefault((one.name, one.name_key), []).append(row)
-    if len({one.title for one in places}) < 2:
+    linked = np.zeros(len(texts.named))
+    rows: dict[str, list[int]] = {}
+    for row, one in enumerate(texts.named):
+        if len(one.name) >= NAME_MIN:
+            rows.setdefault(one.name, []).append(row)
+    titles = [one.title for one in texts.named]
+    if not rows or len(set(titles)) < 2:
         return linked
-    rows = {name: own for (name, _), own in named.items()}
     favour = favoured**0.25
-    for name, naming in texts.naming(list(named)):
+    for name, naming in texts.naming(list(rows)):
         for row in rows[name]:
-            if places[row].title != places[naming].title:
+            if titles[row] != titles[naming]:
                 linked[row] = max(linked[row], favour[naming])
     return linked
 

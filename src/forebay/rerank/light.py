@@ -20,11 +20,9 @@ from forebay.kernel.documents import Hit
 from forebay.kernel.errors import ConfigError, EngineError
 from forebay.kernel.stages import HitVectors
 from forebay.rerank.features import FEATURES, FEATURES_VERSION, Candidates, candidates_of
-from forebay.rerank.places import PlacesCache
+from forebay.rerank.places import prepare
 
 KIND = "light-reranker"
-CACHE_BYTES = 64_000_000
-"""Room for what follows from chunks alone, of some 25,000 of 1,000 characters."""
 _ERRORS_ONLY = 3
 
 
@@ -39,15 +37,10 @@ class LightInfo(msgspec.Struct, frozen=True):
 
 
 class LightModel:
-    """A loaded model; ``relevances`` blocks for a millisecond; any thread may call it.
+    """A loaded model; ``relevances`` blocks for a millisecond; any thread may call it."""
 
-    ``cache_bytes`` bounds what it remembers of chunks that it has seen.
-    """
-
-    def __init__(
-        self, data: bytes, name: str = "the light reranker", cache_bytes: int = CACHE_BYTES
-    ) -> None:
-        self._known = PlacesCache(cache_bytes)
+    def __init__(self, data: bytes, name: str = "the light reranker") -> None:
+        prepare()
         runtime: Any = importlib.import_module("onnxruntime")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -78,13 +71,13 @@ class LightModel:
             )
 
     @classmethod
-    def shipped(cls, cache_bytes: int = CACHE_BYTES) -> Self:
+    def shipped(cls) -> Self:
         """The model for the built-in embedder. Blocking: reads half a megabyte."""
         data = files("forebay.rerank").joinpath("data", "light.onnx").read_bytes()
-        return cls(data, cache_bytes=cache_bytes)
+        return cls(data)
 
     @classmethod
-    def read(cls, path: Path, cache_bytes: int = CACHE_BYTES) -> Self:
+    def read(cls, path: Path) -> Self:
         """A model of one's own; ``ConfigError`` where there is none. Blocking."""
         try:
             data = path.read_bytes()
@@ -93,7 +86,7 @@ class LightModel:
                 f"{path.name} cannot be read; train a model with `forebay distill --write`",
                 param="rerank.light.path",
             ) from error
-        return cls(data, path.name, cache_bytes)
+        return cls(data, path.name)
 
     def relevances(
         self, query: str, hits: Sequence[Hit], vectors: HitVectors
@@ -104,7 +97,7 @@ class LightModel:
         """
         if vectors.dimensions != self.info.dimensions:
             raise EngineError("the vectors are not those the light reranker was trained on")
-        return self.run(candidates_of(query, hits, vectors, self._known))
+        return self.run(candidates_of(query, hits, vectors))
 
     def run(self, candidates: Candidates) -> tuple[list[float], list[float]]:
         """The same for candidates whose features are made already; under 1 ms for 50."""

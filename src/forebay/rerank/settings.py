@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Meta
 
 from forebay.rerank.late import LateSettings
-from forebay.rerank.light import CACHE_BYTES
 from forebay.rerank.sentences import SentenceSettings
 
 DearBackend = Literal["sentences", "late", "endpoint", "onnx"]
@@ -21,10 +20,6 @@ class LightSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(description="A model of `forebay distill`; empty: the one for the built-in embedder."),
     ] = ""
-    cache_bytes: Annotated[
-        int,
-        Meta(ge=0, description="Memory for where words stand in chunks that were hits before."),
-    ] = CACHE_BYTES
 
 
 class EndpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

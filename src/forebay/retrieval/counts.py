@@ -23,6 +23,7 @@ _TERM_BYTES = 5
 _TAIL = struct.Struct("<I?")
 """Number of terms with repeats, and whether the document is Chinese; as long as one term."""
 _ENTRY_BYTES = 120
+_FULL = 0.95
 """About what an entry costs beside its bytes."""
 
 
@@ -142,6 +143,16 @@ class FactsCache:
         self._bytes = 0
         self._entries: OrderedDict[int, bytes] = OrderedDict()
         self._lock = Lock()
+
+    @property
+    def in_use(self) -> bool:
+        """Whether anything was asked for so far."""
+        return bool(self._entries)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more can be remembered without forgetting what was used."""
+        return self._bytes < _FULL * self._limit
 
     def get(self, chunk_ids: Sequence[int]) -> list[bytes | None]:
         """Return what is known of each chunk."""

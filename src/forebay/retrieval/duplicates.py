@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -51,7 +52,9 @@ class Distinct:
 
     def __init__(self, near: Mask | None = None) -> None:
         self._kept: list[_Kept] = []
-        self._near: list[list[bool]] = [] if near is None else near.tolist()
+        self._placed: dict[int, _Kept] = {}
+        self._elsewhere: list[_Kept] = []
+        self._near = [] if near is None else _columns(near)
 
     def adds(self, row: ChunkRow, place: int = -1) -> bool:
         """Whether ``row`` says something that no row taken before says; it is taken then.
@@ -65,6 +68,10 @@ class Distinct:
         if alike and taken.said and any(taken.said <= kept.said for kept in alike):
             return False
         self._kept.append(taken)
+        if 0 <= place < len(self._near):
+            self._placed[place] = taken
+        else:
+            self._elsewhere.append(taken)
         return True
 
     def _to_compare(self, taken: _Kept) -> list[_Kept]:
@@ -72,8 +79,8 @@ class Distinct:
         titled = _TITLE_SHARE * len(taken.row.title) > len(taken.row.text)
         if not 0 <= taken.place < len(self._near) or titled:
             return self._kept
-        near = self._near[taken.place]
-        return [kept for kept in self._kept if not 0 <= kept.place < len(near) or near[kept.place]]
+        near = [self._placed[place] for place in self._near[taken.place] if place in self._placed]
+        return near + self._elsewhere
 
 
 def nearness(packed: Sequence[bytes | None]) -> Mask:
@@ -94,6 +101,14 @@ def nearness(packed: Sequence[bytes | None]) -> Mask:
     near: Mask = (shared >= _SHARED_MIN * own[:, None]) | (own < _MARKS_MIN)[:, None]
     near[:, [data is None for data in packed]] = True
     return near
+
+
+def _columns(near: Mask) -> list[list[int]]:
+    """The columns that hold in each row."""
+    rows, columns = near.nonzero()
+    ends = rows.searchsorted(np.arange(len(near) + 1)).tolist()
+    places = columns.tolist()
+    return [places[start:end] for start, end in pairwise(ends)]
 
 
 class _Kept:

@@ -82,9 +82,13 @@ class GuardedSearcher:
         self.num_docs = searcher.num_docs
         self.num_segments = searcher.num_segments
 
-    def search(self, query: tantivy.Query, *, limit: int, count: bool = True) -> Any:
-        """Return the engine's result."""
-        return self._guarded(lambda: self._searcher.search(query, limit=limit, count=count))
+    def search(
+        self, query: tantivy.Query, *, limit: int, count: bool = True, offset: int = 0
+    ) -> Any:
+        """Return the engine's result, without its first ``offset`` hits."""
+        return self._guarded(
+            lambda: self._searcher.search(query, limit=limit, count=count, offset=offset)
+        )
 
     def doc_freq(self, field: str, term: str) -> int:
         """Return how many chunks hold ``term``, dead ones included."""

@@ -37,8 +37,8 @@ class LexicalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 16
     counts_cache_bytes: Annotated[
         int,
-        Meta(description="Memory for term counts of chunks that were scored lately.", ge=0),
-    ] = 40_000_000
+        Meta(description="Memory for term counts of chunks, of a knowledge base in use.", ge=0),
+    ] = 128_000_000
     writer_heap_bytes: Annotated[
         int,
         Meta(description="Memory of the index writer before it flushes a segment.", ge=15_000_000),
