@@ -9,11 +9,16 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import hypothesis
 import pytest
 import uvloop
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA_VARIABLE = "FOREBAY_SHARED_DATA"
+
+# How long one example takes says how busy the machine is, not whether the code is right.
+hypothesis.settings.register_profile("forebay", deadline=None)
+hypothesis.settings.load_profile("forebay")
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,8 @@
 
 ``pulse`` is the exam of F1.13 at a quarter of its rates, beside a limiter of requests a second;
 ``ladder`` offers 1 to 10 times what the engine can do; ``prompt`` sends prompts of 2 MB into light
-traffic. ``--part virtual`` predicts (and finds the limiter's rate), ``--part real`` measures,
+traffic; ``refused`` reads in the gateway's log how long it takes to refuse.
+``--part virtual`` predicts (and finds the limiter's rate), ``--part real`` measures,
 ``--part limiter`` measures the exam behind that limiter; each writes into the scene's JSON.
 """
 
@@ -14,7 +15,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import aiohttp
 import msgspec
 import uvloop
 from figures import between, by_kind, finishing, goodput, latency, quantile, refusals, written
-from stand import KB, EnginePool, Measured, Stand, offered, standing
+from stand import GATEWAY_LOG, KB, EnginePool, Measured, Stand, offered, standing
 from traffic import Built, Limited, light, load, mixed, steps
 from virtual import predicted
 
@@ -55,6 +56,7 @@ CAPACITY = 60.0
 FACTORS = (1, 2, 3, 5, 10)
 STEP_S = 30.0
 CALM_RATE = 0.75
+REFUSED_FACTORS, REFUSED_S = (5, 10), 15.0
 LIGHT_S, PROMPT_S, PROMPTS_EVERY_S, PROMPT_BYTES = 100.0, 10.0, 1.0, 2_000_000
 
 
@@ -264,7 +266,39 @@ async def _looks(stand: Stand, seconds: float) -> dict[str, float]:
     return {"looks": len(took), "p50": quantile(took, 0.5), "max": max(took)}
 
 
-SCENES = {"pulse": pulse, "ladder": climb, "prompt": prompt}
+async def refused(folder: Path, seed: int, part: str) -> dict[str, Any]:
+    """How long the gateway takes to refuse, by its own log; nothing to predict."""
+    if part != "real":
+        return {}
+    calm = CALM_RATE * CAPACITY
+    over = [(factor * CAPACITY, REFUSED_S) for factor in REFUSED_FACTORS]
+    asked = load(folder, steps((calm, WARM_S), *over), light())
+    async with standing(folder, ONE, log=True) as stand:
+        found = await offered(stand, asked, seed)
+    (folder / "forebay.toml").unlink()
+    took = [1000 * each for each in _refusals_logged(folder / GATEWAY_LOG)]
+    over_s = (WARM_S, WARM_S + len(over) * REFUSED_S)
+    return {
+        "by_the_gateway_ms": {
+            "refused": len(took),
+            "p50": round(quantile(took, 0.5), 3),
+            "p99": round(quantile(took, 0.99), 3),
+            "over_5": sum(each > 5.0 for each in took),
+        },
+        "by_the_client": refusals(found.requests, between(over_s)),
+        **_health(found),
+    }
+
+
+def _refusals_logged(log: Path) -> Iterator[float]:
+    """Seconds of each request that the gateway refused."""
+    for line in log.read_bytes().splitlines():
+        said = json.loads(line) if line.startswith(b"{") else {}
+        if said.get("status") in {429, 503}:
+            yield said["duration_ms"] / 1000
+
+
+SCENES = {"pulse": pulse, "ladder": climb, "prompt": prompt, "refused": refused}
 
 
 def _stored(scene: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from forebay.lab.workload.plan import Workload
 from forebay.policy.admission import PoolAdmission
 
 KB = "proof"
+GATEWAY_LOG = "gateway.log"
 LOOPBACK = "127.0.0.1"
 MAX_MODEL_LEN = 16_384
 WRITE_EVERY_MS = 250
@@ -87,7 +88,7 @@ class Measured(NamedTuple):
 
 
 def configuration(
-    pools: Sequence[EnginePool], urls: dict[str, list[str]], *, admission: bool
+    pools: Sequence[EnginePool], urls: dict[str, list[str]], *, admission: bool, log: bool
 ) -> str:
     """The gateway's ``forebay.toml``: bounds that are not admission's are too wide to act."""
     text = f"""
@@ -105,7 +106,7 @@ in_flight_max = 10000
 window_tokens = 16384
 max_passages = 1
 [telemetry]
-access_log = false
+access_log = {"true" if log else "false"}
 [admission]
 enabled = {"true" if admission else "false"}
 passage_tokens = 80
@@ -146,9 +147,12 @@ max_wait_s = {shed.max_wait_s}
 
 @asynccontextmanager
 async def standing(
-    folder: Path, pools: Sequence[EnginePool], *, admission: bool = True
+    folder: Path, pools: Sequence[EnginePool], *, admission: bool = True, log: bool = False
 ) -> AsyncIterator[Stand]:
-    """Engines and gateway while the block runs; ``folder`` holds the documents."""
+    """Engines and gateway while the block runs; ``folder`` holds the documents.
+
+    ``log``: the gateway writes a line for each request into ``folder / GATEWAY_LOG``.
+    """
     async with AsyncExitStack() as stack:
         children, urls = {}, {}
         for pool in pools:
@@ -162,7 +166,7 @@ async def standing(
             child = await stack.enter_async_context(running(name, words, folder, heard=True))
             urls[pool.name] = msgspec.json.decode(await child.line())["replicas"]
             children[name] = child
-        text = configuration(pools, urls, admission=admission)
+        text = configuration(pools, urls, admission=admission, log=log)
         (folder / "forebay.toml").write_text(text, encoding="utf-8")
         with bind(LOOPBACK, 0) as probe:
             port = probe.getsockname()[1]
