@@ -10,6 +10,7 @@ import msgspec
 
 from forebay.gateway.identity import is_loopback
 from forebay.kernel.errors import ConfigError, PermissionDenied
+from forebay.policy.admission.settings import address_of
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _FORWARDED = frozenset({"x-forwarded-for", "forwarded", "x-real-ip", "via"})
@@ -40,7 +41,7 @@ class PeerRules:
         address, but does not count as local: something forwarded it. So do the other headers
         that proxies add.
         """
-        address = client[0] if client else ""
+        address = _as_counted(client[0]) if client else ""
         forwarded = headers.get("x-forwarded-for")
         if _FORWARDED.isdisjoint(headers):
             return Peer(address, not address or is_loopback(address))
@@ -48,7 +49,7 @@ class PeerRules:
             hops = [hop.strip() for hop in forwarded.split(",")]
             for hop in reversed(hops):
                 if _is_address(hop):
-                    address = hop
+                    address = _as_counted(hop)
                 if not self._trusted(hop):
                     break
             return Peer(address, False)
@@ -114,6 +115,11 @@ def _is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _as_counted(address: str) -> str:
+    """One spelling of each address: quotas and deny lists know it by its text."""
+    return address_of(address) or address if ":" in address else address
 
 
 def _network(text: str) -> Network:

@@ -35,6 +35,14 @@ def test_the_last_untrusted_hop_is_the_client() -> None:
     assert PROXIED.peer(("10.0.0.1", 5), nonsense).address == "10.0.0.1"
 
 
+def test_an_address_has_one_spelling() -> None:
+    assert PLAIN.peer(("::ffff:1.2.3.4", 5), {}).address == "1.2.3.4"
+    assert PLAIN.peer(("2001:db8::1", 5), {}).address == "2001:db8::1"
+    for hop in ("2001:DB8:0::1", "2001:db8::0001"):
+        proxied = PROXIED.peer(("::ffff:10.0.0.1", 5), {"x-forwarded-for": hop})
+        assert proxied.address == "2001:db8::1"
+
+
 @pytest.mark.parametrize(
     "headers",
     [

@@ -192,8 +192,21 @@ async def test_denied_allowed_and_factor() -> None:
         pass
     with pytest.raises(ConfigError, match="both denies"):
         AccessRule("ip", "1.2.3.4", deny=True, limit=SLOW)
+    for network in ("10.0.0.0/8", "10.0.0.", "gateway"):
+        with pytest.raises(ConfigError, match="an ip is one address"):
+            AccessRule("ip", network, deny=True)
+    with pytest.raises(ConfigError, match="named all"):
+        AccessRule("all", "everybody", deny=True)
     with pytest.raises(ConfigError, match="no cost profile"):
         AdmissionSettings(profile="tokenz")
+
+
+@pytest.mark.parametrize("written", ["2001:DB8::1", "2001:db8:0:0::1", "2001:db8::0001"])
+async def test_an_address_is_denied_however_it_is_written(written: str) -> None:
+    made = admission(AdmissionSettings(rules=(AccessRule("ip", written, deny=True),)))
+    with pytest.raises(PermissionDenied):
+        async with made.admit(ask(who=Claimant(ip="2001:db8::1"))):
+            pass
 
 
 async def test_pools_by_size_and_tenant_and_spill() -> None:

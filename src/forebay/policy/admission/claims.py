@@ -8,7 +8,13 @@ from datetime import UTC, datetime
 import msgspec
 
 from forebay.kernel.errors import PermissionDenied
-from forebay.policy.admission.settings import DIMENSIONS, AccessRule, AdmissionSettings, Dimension
+from forebay.policy.admission.settings import (
+    DIMENSIONS,
+    AccessRule,
+    AdmissionSettings,
+    Dimension,
+    address_of,
+)
 from forebay.policy.quota import Claim, Limit, factor_at
 
 REMEMBERED = 4096
@@ -45,7 +51,7 @@ class ClaimBook:
     def __init__(self, settings: AdmissionSettings) -> None:
         self._settings = settings
         self._rules: Mapping[tuple[str, str], AccessRule] = {
-            (rule.dimension, rule.name): rule for rule in settings.rules
+            (rule.dimension, _name(rule)): rule for rule in settings.rules
         }
         self.denies = any(rule.deny for rule in settings.rules)
         self._scaled: dict[tuple[Limit, float], Limit] = {}
@@ -100,3 +106,7 @@ class ClaimBook:
                 self._scaled.clear()
             scaled = self._scaled[(limit, factor)] = limit.scaled(factor)
         return scaled
+
+
+def _name(rule: AccessRule) -> str:
+    return address_of(rule.name) or rule.name if rule.dimension == "ip" else rule.name

@@ -275,8 +275,8 @@ class Desk:
         else:
             self._count_out(tenant)
         used = entry.parts_used
+        self._ended += entry.gate is not None and bool(entry.prompt_tokens or ok is False)
         if entry.prompt_tokens:
-            self._ended += entry.gate is not None
             used += entry.weights.cost(entry.prompt_tokens, entry.completion_tokens)
             if ok:
                 self.estimates.settled(_kind(ask), entry.completion_tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -41,7 +42,11 @@ class AccessRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     dimension: Annotated[Dimension, Meta(description="key, user, tenant, line or ip.")]
     name: Annotated[
-        str, Meta(description="Whom it is for; the key's name, for keys.", min_length=1)
+        str,
+        Meta(
+            description="Whom it is for; the key's name, for keys, and one address, for ip.",
+            min_length=1,
+        ),
     ]
     deny: Annotated[bool, Meta(description="Refuse all but what an operator changes.")] = False
     limit: Annotated[
@@ -51,6 +56,23 @@ class AccessRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if self.deny and self.limit is not None:
             raise ConfigError(f"the access rule for {self.name} both denies and sets a limit.")
+        # A rule that no request can ever meet would look like protection.
+        if self.dimension == "all" and self.name != "all":
+            raise ConfigError(f"the access rule for {self.name}: one for all is named all.")
+        if self.dimension == "ip" and address_of(self.name) is None:
+            raise ConfigError(
+                f"the access rule for {self.name[:60]}: an ip is one address, as 203.0.113.9."
+            )
+
+
+def address_of(text: str) -> str | None:
+    """An address as every request of it is counted; None when it is none."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if address.version == 6 else None
+    return str(mapped or address)
 
 
 class PoolAdmission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

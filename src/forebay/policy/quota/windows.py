@@ -56,7 +56,7 @@ def factor_at(windows: Sequence[QuotaWindow], at: datetime) -> float:
 
 def _minute(text: str) -> int:
     hours, _, minutes = text.partition(":")
-    if hours.isdigit() and minutes.isdigit():
+    if text.isascii() and hours.isdigit() and minutes.isdigit():
         minute = int(hours) * 60 + int(minutes)
         if int(minutes) < 60 and minute <= _MINUTES_A_DAY:
             return minute
