@@ -97,7 +97,12 @@ def test_an_operators_change_outlives_sighup_and_restart_until_it_is_taken_back(
     with served(tmp_path, config(80_000)) as server:
         asking = opened(server)
         limit = {"all": {"rate_per_s": 1.0, "burst": 50_000.0}}
-        assert asking.put({"limits": limit}).status == 200
+        nobody = asking.put({"plans": {"nobody": {"weight": 2.0}}})
+        assert (nobody.status, nobody.json["error"]["param"]) == (400, "plans")
+        assert asking.put({"plans": {"shop": {"burst_tokens": 30_000}}}).status == 200
+        assert asking.limit() == 30_000
+        plans = {"shop": {"max_in_flight": 3}}
+        assert asking.put({"limits": limit, "plans": plans}).status == 200
         assert asking.limit() == 50_000
         asking.hang_up(config(70_000, plan=40_000))
         until(lambda: asking.limit() == 40_000)
@@ -108,6 +113,7 @@ def test_an_operators_change_outlives_sighup_and_restart_until_it_is_taken_back(
         server.restart()
         assert asking.limit() == 50_000
         assert asking.show()["overrides"]["limits"]["all"]["burst"] == 50_000
+        assert asking.show()["overrides"]["plans"]["shop"]["max_in_flight"] == 3
         assert asking.operator("DELETE", "/v1/admission").status == 200
         assert asking.limit() == 70_000
 

@@ -7,6 +7,8 @@ from typing import Protocol
 import msgspec
 
 from forebay.gateway.exchange import Exchange
+from forebay.gateway.identity import Identity
+from forebay.kernel.context import Principal
 from forebay.kernel.errors import ConfigError, InvalidRequest
 from forebay.policy.admission import AdmissionOverrides, AdmissionSettings, DimensionLimits
 from forebay.policy.admission.priorities import PriorityGrant
@@ -47,8 +49,9 @@ class AdmissionBody(msgspec.Struct, frozen=True):
 class AdmissionRoutes:
     """Shows and changes quotas."""
 
-    def __init__(self, keeper: QuotaKeeper) -> None:
+    def __init__(self, keeper: QuotaKeeper, identity: Identity) -> None:
         self._keeper = keeper
+        self._identity = identity
         self._decoder = JsonDecoder(AdmissionOverrides)
 
     async def show(self, x: Exchange) -> None:
@@ -70,6 +73,10 @@ class AdmissionRoutes:
             overrides = await x.json(self._decoder)
         except ConfigError as error:
             raise InvalidRequest(error.message, param=error.param) from error
+        known = self._identity.table.tenants or (Principal().tenant,)
+        for tenant in overrides.plans:
+            if tenant not in known:
+                raise InvalidRequest(f"there is no tenant {tenant!r}.", param="plans")
         await self._keeper.put(overrides)
         await self.show(x)
 

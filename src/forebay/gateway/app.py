@@ -296,7 +296,9 @@ class GatewayApp:
         if spec.access == "figures" and scraper and "authorization" not in x.headers:
             # A scraper on this machine needs no key; a page whose name was pointed here does.
             return Principal()
-        principal = self.parts.identity.authenticate(x.headers, spec.name, self._grants())
+        quotas = self.parts.quotas
+        plans = {} if quotas is None else quotas.overrides.plans
+        principal = self.parts.identity.authenticate(x.headers, spec.name, self._grants(), plans)
         if spec.access in ("change", "figures") and not (principal.admin or table.keyless):
             raise PermissionDenied("this needs an admin key.", code="admin_key_needed")
         if spec.access == "operate" and not (principal.operator or table.keyless):

@@ -11,6 +11,7 @@ from forebay.gateway.dify import RetrievalRoute, dify_error
 from forebay.gateway.directory import KbDirectory
 from forebay.gateway.documents import KEYS, PAGING, KnowledgeRoutes
 from forebay.gateway.health import Health, HealthRoutes, ReadyAnswer
+from forebay.gateway.identity import Identity
 from forebay.gateway.mcp_route import McpRoute
 from forebay.gateway.models import ModelRoutes
 from forebay.gateway.openapi import OpenApiRoute
@@ -67,7 +68,7 @@ def build_app(parts: GatewayParts) -> GatewayApp:
         *_knowledge(knowledge),
         *_changes(knowledge),
         *(_chunks(knowledge) if parts.chunks is not None else ()),
-        *(_quotas(parts.quotas) if parts.quotas is not None else ()),
+        *(_quotas(parts.quotas, parts.identity) if parts.quotas is not None else ()),
         *_health(HealthRoutes(parts, drain)),
     )
     specs = (*specs, _openapi(specs, parts.version))
@@ -93,7 +94,9 @@ def _replays(parts: GatewayParts) -> Replays | None:
     identity, quotas = parts.identity, parts.quotas
 
     def tables() -> tuple[object, ...]:
-        return identity.table, None if quotas is None else quotas.effective.priorities
+        if quotas is None:
+            return (identity.table,)
+        return identity.table, quotas.effective.priorities, quotas.overrides.plans
 
     return Replays(parts.replays_max_bytes, tables)
 
@@ -275,8 +278,8 @@ def _models(directory: KbDirectory) -> tuple[RouteSpec, ...]:
     )
 
 
-def _quotas(keeper: QuotaKeeper) -> tuple[RouteSpec, ...]:
-    routes = AdmissionRoutes(keeper)
+def _quotas(keeper: QuotaKeeper, identity: Identity) -> tuple[RouteSpec, ...]:
+    routes = AdmissionRoutes(keeper, identity)
     return (
         RouteSpec(
             method="GET",

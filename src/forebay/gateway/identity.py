@@ -35,6 +35,7 @@ from forebay.kernel.errors import (
     PermissionDenied,
     Unauthenticated,
 )
+from forebay.policy.admission import PlanChange
 from forebay.policy.admission.priorities import PRIORITIES, PriorityBook, lowest
 
 _KEY_BYTES = 32
@@ -74,6 +75,7 @@ class IdentityTable(msgspec.Struct, frozen=True):
 
 MOST_KNOWN = 64
 _NONE = PriorityBook()
+_AS_CONFIGURED: Mapping[str, PlanChange] = {}
 _KEYLESS = Grant(b"", Principal(), act_for_users=True, tenant_groups=frozenset())
 
 
@@ -95,9 +97,16 @@ class Identity:
         self._table = table
 
     def authenticate(
-        self, headers: Mapping[str, str], route: str = "", priorities: PriorityBook = _NONE
+        self,
+        headers: Mapping[str, str],
+        route: str = "",
+        priorities: PriorityBook = _NONE,
+        plans: Mapping[str, PlanChange] = _AS_CONFIGURED,
     ) -> Principal:
-        """Return who asks; ``Unauthenticated``, ``PermissionDenied`` or ``InvalidRequest``."""
+        """Return who asks; ``Unauthenticated``, ``PermissionDenied`` or ``InvalidRequest``.
+
+        ``plans`` are what was changed at run time, by tenant.
+        """
         table = self._table
         if table.keyless:
             grant, reachable = _KEYLESS, None
@@ -105,6 +114,8 @@ class Identity:
             grant = _grant(table, headers.get("authorization"))
             base = grant.principal
             reachable = grant.tenant_groups if grant.act_for_users else base.groups
+        if plans and (change := plans.get(grant.principal.tenant)) is not None:
+            grant = _changed(grant, change)
         principal = _narrowed(grant.principal, headers, grant.act_for_users, reachable)
         priority = _priority(grant, principal, headers, route, priorities)
         if priority == principal.priority:
@@ -260,6 +271,16 @@ def _grant(table: IdentityTable, authorization: str | None) -> Grant:
     if grant is None or not hmac.compare_digest(grant.digest, digest):
         raise Unauthenticated("this API key is not known here.")
     return grant
+
+
+def _changed(grant: Grant, change: PlanChange) -> Grant:
+    """The grant under another plan."""
+    principal = grant.principal
+    return msgspec.structs.replace(
+        grant,
+        principal=msgspec.structs.replace(principal, plan=change.over(principal.plan)),
+        ceiling=change.priority_ceiling or grant.ceiling,
+    )
 
 
 def _narrowed(

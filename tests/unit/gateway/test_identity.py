@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -17,14 +18,14 @@ from forebay.gateway.identity import (
     new_key,
 )
 from forebay.gateway.settings import KeySettings, PlanSettings, TenantSettings, UserSettings
-from forebay.kernel.context import Principal
+from forebay.kernel.context import Plan, Principal
 from forebay.kernel.errors import (
     ConfigError,
     InvalidRequest,
     PermissionDenied,
     Unauthenticated,
 )
-from forebay.policy.admission import PriorityBook, PriorityGrant
+from forebay.policy.admission import PlanChange, PriorityBook, PriorityGrant
 
 PLAIN, SERVICE, ADMIN = "fb-plain", "fb-service", "fb-admin"
 TENANT = TenantSettings(
@@ -173,6 +174,29 @@ def test_no_grant_goes_above_the_plan() -> None:
     for key in (PLAIN, VIP):
         headers = {"authorization": f"Bearer {key}"}
         assert identity.authenticate(headers, "mcp", book).priority == "normal"
+
+
+def test_a_plan_that_is_changed_holds_for_its_tenant_and_leaves_the_rest() -> None:
+    plan = PlanSettings(tokens_per_minute=600, burst_tokens=900, max_in_flight=4)
+    tenants = [
+        msgspec.structs.replace(GRANTED, plan=plan),
+        TenantSettings("other", keys=(KeySettings(hash_key("fb-other")),), plan=plan),
+    ]
+    identity, book = Identity(build_table(tenants)), PriorityBook(GRANTS)
+    change = PlanChange(burst_tokens=50, weight=3.0, priority_ceiling="low")
+
+    def asked(key: str, plans: Mapping[str, PlanChange]) -> Principal:
+        return identity.authenticate({"authorization": f"Bearer {key}"}, "mcp", book, plans)
+
+    before = Plan(tokens_per_minute=600, burst_tokens=900, max_in_flight=4, weight=1.0)
+    for plans in ({}, {GRANTED.name: change}, {}):
+        changed = msgspec.structs.replace(before, burst_tokens=50, weight=3.0)
+        acme, other = asked(VIP, plans), asked("fb-other", plans)
+        assert acme.plan == (changed if plans else before)
+        assert acme.priority == ("low" if plans else "high")
+        assert (other.plan, other.priority) == (before, "high")
+    with pytest.raises(ConfigError, match="what changes"):
+        PlanChange()
 
 
 def test_without_keys_routes_have_priorities_too() -> None:

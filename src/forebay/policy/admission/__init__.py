@@ -5,6 +5,7 @@ from forebay.policy.admission.claims import Claimant, ClaimBook
 from forebay.policy.admission.desk import Ask, Desk, Entry
 from forebay.policy.admission.lanes import lanes
 from forebay.policy.admission.overrides import AdmissionOverrides
+from forebay.policy.admission.plans import PlanChange
 from forebay.policy.admission.priorities import PriorityBook, PriorityGrant
 from forebay.policy.admission.routing import PoolRule, PoolRules
 from forebay.policy.admission.settings import (
@@ -26,6 +27,7 @@ __all__ = [
     "DimensionLimits",
     "Entry",
     "Permit",
+    "PlanChange",
     "PoolAdmission",
     "PoolRule",
     "PoolRules",

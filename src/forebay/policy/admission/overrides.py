@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
+from forebay.policy.admission.plans import PlanChange
 from forebay.policy.admission.priorities import PriorityGrant
 from forebay.policy.admission.settings import AccessRule, AdmissionSettings, DimensionLimits
 from forebay.policy.quota import QuotaWindow
@@ -16,7 +18,8 @@ class AdmissionOverrides(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Parts of the admission settings that stand until they are taken back; None leaves a part.
 
     ``limits`` replace the limits they name and leave the others; ``rules`` and ``priorities`` go
-    before the configured ones for the same caller or route.
+    before the configured ones for the same caller or route; ``plans`` are looked up where callers
+    are known (``gateway.identity``).
     """
 
     limits: Annotated[
@@ -28,6 +31,9 @@ class AdmissionOverrides(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     priorities: Annotated[
         tuple[PriorityGrant, ...], Meta(description="Priorities of keys, users and routes.")
     ] = ()
+    plans: Annotated[
+        Mapping[str, PlanChange], Meta(description="What is different in the plans of tenants.")
+    ] = {}
     windows: Annotated[
         tuple[QuotaWindow, ...] | None, Meta(description="Hours that replace the configured ones.")
     ] = None
