@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from forebay.generation.passages import Unit
 
@@ -47,8 +48,25 @@ _PATTERNS = (
     r"电话|内线|分机|\b(?:phone|extension|call)\b",
     r"\d{3}",
 )
+
+
+def _shows_number(unit: Unit) -> bool:
+    return _NUMBER.search(unit.text) is not None or _WRITTEN.search(unit.text) is not None
+
+
+def _shower(answers: str) -> Callable[[Unit], bool]:
+    """Whether a unit shows what a pattern finds; a table's header counts."""
+    pattern = re.compile(answers, re.IGNORECASE)
+
+    def shows(unit: Unit) -> bool:
+        text = f"{unit.lead}\n{unit.text}" if unit.kind == "row" else unit.text
+        return pattern.search(text) is not None
+
+    return shows
+
+
 _MEASURES = tuple(
-    (re.compile(asks, re.IGNORECASE), re.compile(answers, re.IGNORECASE))
+    (re.compile(asks, re.IGNORECASE), _shower(answers))
     for asks, answers in zip(_PATTERNS[::2], _PATTERNS[1::2], strict=True)
 )
 
@@ -58,15 +76,13 @@ class AnswerKind:
 
     def __init__(self, question: str) -> None:
         self._number = _ASKS_NUMBER.search(question) is not None
-        self._answers = [answers for asks, answers in _MEASURES if asks.search(question)]
+        self._answers = [shows for asks, shows in _MEASURES if asks.search(question)]
 
     def bonus(self, unit: Unit) -> float:
-        """What a unit gains by looking like such an answer; a table's header counts."""
-        text = unit.text
+        """What a unit gains by looking like such an answer."""
         gained = 0.0
-        if self._number and (_NUMBER.search(text) or _WRITTEN.search(text)):
+        if self._number and unit.known(_shows_number):
             gained += NUMBER_BONUS
-        if self._answers:
-            shown = f"{unit.lead}\n{text}" if unit.kind == "row" else text
-            gained += MEASURE_BONUS * any(answers.search(shown) for answers in self._answers)
+        if self._answers and any(unit.known(shows) for shows in self._answers):
+            gained += MEASURE_BONUS
         return gained

@@ -221,6 +221,7 @@ _IN_UNIT = tuple(
     for english, chinese in _UNITS
 )
 """A unit that a question names, and a number of it in either language."""
+_ASKS_IN_UNIT = ("how many ", "多少", "几")
 _ASKS_WHO = re.compile(r"\bwho\b(?!['’]?s\b)|\bwhom\b|\bwhose\b|谁|誰|何人|哪位|什么人|哪个人")
 _ROLE = re.compile(
     r"(?:er|or|ors|ers|ist|ists|ian|ians|man|men|woman|women|staff|head|chief|king|queen|guard"
@@ -253,7 +254,9 @@ class AnswerType:
         self._counted = counted and re.compile(
             rf"[\d一二两三四五六七八九十百千万半几数多]\s*[余多]?{counted[1]}"
         )
-        self._in_unit = next((shows for asks, shows in _IN_UNIT if asks.search(folded)), None)
+        self._in_unit = None
+        if any(begin in folded for begin in _ASKS_IN_UNIT):
+            self._in_unit = next((shows for asks, shows in _IN_UNIT if asks.search(folded)), None)
         self._folded = folded
         self._stems = stems(folded)
         self._about = ""

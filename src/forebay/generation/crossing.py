@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from forebay.generation.answer_types import AnswerType
-from forebay.generation.quantities import differ, quantities
+from forebay.generation.quantities import differ, quantities, values_in
 from forebay.generation.sides import other_side
 from forebay.generation.subjects import Subject
 from forebay.generation.support import Scored
@@ -103,6 +103,8 @@ def across(
 ) -> Scored | None:
     """The statement of another document, in the other script, that gives another value."""
     kind, subject = asked
+    if not kind.asked:
+        return None
     document = hits[best.passage].chunk.document_id
     least = _AS_NEAR * hits[best.passage].score
     others = [
@@ -113,14 +115,14 @@ def across(
         and hits[one.passage].chunk.document_id != document
         and hits[one.passage].score >= least
     ]
-    if not others or not kind.asked:
+    if not others:
         return None
-    mine, known = quantities(best.unit.text), quantities(question)
+    mine, known = values_in(best.unit), quantities(question)
     for one in others:
         if (
             kind.shown(one.unit)
             and subject.agrees(one.unit)
-            and differ(mine, quantities(one.unit.text), known)
+            and differ(mine, values_in(one.unit), known)
         ):
             return one
     return None

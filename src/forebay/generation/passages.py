@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from typing import Literal
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from forebay.generation.terms import HAN, Term, fold, stems
 from forebay.kernel.documents import Hit
 
+T = TypeVar("T")
 UnitKind = Literal["sentence", "row", "item", "code", "heading"]
 
 _MAX_UNIT_CHARACTERS = 480
@@ -48,11 +51,12 @@ _WRAPPED_HAN = 16
 _CLAUSE = re.compile(r"[；;，,、:：]\s*|\s")
 
 
-class Unit(msgspec.Struct, frozen=True):
+class Unit(msgspec.Struct, frozen=True, dict=True):
     """One quotable piece.
 
     ``lead`` is the header of a table row, the lead-in of a list item, or the question a sentence
-    answers. ``folded`` and ``stems`` are what terms are looked for in, lead included.
+    answers. ``folded`` and ``stems`` are what terms are looked for in, lead included. ``has_han``:
+    whether there is a Han character in its text; ``in_han``: in ``folded``.
     """
 
     kind: UnitKind
@@ -60,11 +64,21 @@ class Unit(msgspec.Struct, frozen=True):
     lead: str
     folded: str
     stems: frozenset[str]
+    has_han: bool
+    in_han: bool
 
-    @property
-    def has_han(self) -> bool:
-        """Whether there is a Han character in it."""
-        return not self.text.isascii() and _HAN.search(self.text) is not None
+    @cached_property
+    def _known(self) -> dict[Callable[[Unit], Any], Any]:
+        return {}
+
+    def known(self, read: Callable[[Unit], T]) -> T:
+        """What ``read`` finds in it, found out once and forgotten with its passage.
+
+        Nobody may change it; it should be small: many passages are kept.
+        """
+        known = self._known
+        found: T = known[read] if read in known else known.setdefault(read, read(self))
+        return found
 
     def holds(self, term: Term) -> float:
         """How much of ``term`` is here, 0..1: a long Han word may be there in parts."""
@@ -154,7 +168,9 @@ def _filled(row: str) -> int:
 
 def _unit(kind: UnitKind, text: str, lead: str) -> Unit:
     whole = f"{lead}\n{text}" if lead else text
-    return Unit(kind, text, lead, fold(whole), stems(whole))
+    folded = fold(whole)
+    has_han, in_han = _HAN.search(text) is not None, _HAN.search(folded) is not None
+    return Unit(kind, text, lead, folded, stems(whole), has_han, in_han)
 
 
 class _Cutter:

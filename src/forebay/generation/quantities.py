@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from forebay.generation.marks import HAN_DIGITS, han_number
+from forebay.generation.passages import Unit
 from forebay.generation.terms import fold, question_terms, stem
 
 YEAR = "year of"
@@ -165,6 +166,15 @@ def quantities(text: str) -> Values:
     for kind, value in _plain(folded):
         found.setdefault(kind, set()).add(value)
     return found
+
+
+def values_in(unit: Unit) -> Values:
+    """Values of a unit's text; to be looked at only."""
+    return unit.known(_of_unit)
+
+
+def _of_unit(unit: Unit) -> Values:
+    return quantities(unit.text)
 
 
 def differ(mine: Values, theirs: Values, asked: Values) -> bool:

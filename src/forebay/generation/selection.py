@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from operator import mul
 
 from forebay.generation.answer_kinds import AnswerKind
 from forebay.generation.sides import other_side
@@ -46,15 +47,14 @@ def choose(
     total = sum(term.weight for term in terms) or 1.0
     best_score = max((hit.score for hit in hits), default=0.0) or 1.0
     asked = AnswerKind(question)
-    worth = [
-        (_worth(one, hits[one.passage].score / best_score, terms, total, asked), one)
-        for one in units
-    ]
+    weights = [term.weight for term in terms]
+    ranks = [hit.score / best_score for hit in hits]
+    worth = [(_worth(one, ranks[one.passage], weights, total, asked), one) for one in units]
     worth.sort(key=lambda pair: (-pair[0], pair[1].passage, pair[1].position))
     best_worth, best = worth[0]
     chosen = [best]
     # Where the best unit shares few words with the question, the words around it decide little.
-    unsure = _share(best, terms, total) < _UNSURE
+    unsure = _share(best, weights, total) < _UNSURE
     covered = list(best.own)
     room = max_characters - len(best.unit.text)
     near = [one for value, one in worth[1:] if value >= _OTHER_SIDE * best_worth]
@@ -96,14 +96,15 @@ def lead_of(units: Sequence[Scored], *, max_characters: int) -> list[Scored]:
 
 
 def _worth(
-    one: Scored, rank: float, terms: Sequence[Term], total: float, asked: AnswerKind
+    one: Scored, rank: float, weights: Sequence[float], total: float, asked: AnswerKind
 ) -> float:
-    worth = one.fit + _OWN * _share(one, terms, total) + _RANK * rank + asked.bonus(one.unit)
+    worth = one.fit + _OWN * _share(one, weights, total) + _RANK * rank + asked.bonus(one.unit)
     return worth - _HEADING if one.unit.kind == "heading" else worth
 
 
-def _share(one: Scored, terms: Sequence[Term], total: float) -> float:
-    return sum(term.weight * held for term, held in zip(terms, one.own, strict=True)) / total
+def _share(one: Scored, weights: Sequence[float], total: float) -> float:
+    share: float = sum(map(mul, weights, one.own)) / total
+    return share
 
 
 def _repeats(one: Scored, chosen: Sequence[Scored]) -> bool:

@@ -21,6 +21,7 @@ from forebay.generation.terms import (
     MAX_QUESTION_CHARACTERS,
     WORD_WEIGHT,
     Term,
+    first_stem,
     question_terms,
     stems,
 )
@@ -71,7 +72,7 @@ def _another_word(
         and word in missing
         and missing[word].weight == WORD_WEIGHT
     ]
-    about = [(unit.stems, set(_places(unit.text))) for unit in units] if places else []
+    about = [(unit.stems, unit.known(_all_places)) for unit in units] if places else []
     return any(
         head in units[0].stems
         and all(
@@ -107,15 +108,15 @@ def _places(text: str) -> Iterable[tuple[bool, str, str]]:
         begins = before not in _VERB_NEXT and (not question_terms(before) or before.isdigit())
         tells = words[at] not in STATES and not words[at].endswith("ly")
         if begins and tells and (ends[at + 2] or words[at + 2].endswith("s")):
-            yield False, _stem(words[at + 1]), _stem(words[at])
+            yield False, first_stem(words[at + 1]), first_stem(words[at])
         if at and words[at] in _LINKS:
             after = at + 1 + (words[at + 1] in _ARTICLES)
             if after < len(words) and ends[after + 1]:
-                yield True, _stem(words[at - 1]), _stem(words[after])
+                yield True, first_stem(words[at - 1]), first_stem(words[after])
 
 
-def _stem(word: str) -> str:
-    return next(iter(stems(word)), word)
+def _all_places(unit: Unit) -> frozenset[tuple[bool, str, str]]:
+    return frozenset(_places(unit.text))
 
 
 def _another_half(

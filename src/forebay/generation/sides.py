@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from forebay.generation.passages import Unit
-from forebay.generation.quantities import YEAR, quantities
+from forebay.generation.quantities import YEAR, quantities, values_in
 from forebay.generation.quantities import agree as values_agree
 from forebay.generation.quantities import differ as values_differ
 from forebay.generation.support import Scored
@@ -84,7 +84,7 @@ def other_side(
         one
         for one in others
         if _tells_one_thing(one.unit)
-        and _is_han(one.unit.text) == _is_han(best.unit.text)
+        and one.unit.has_han == best.unit.has_han
         and hits[one.passage].chunk.document_id != document
     ]
     needed = _rarest(terms, best, apart)
@@ -105,7 +105,7 @@ def other_side(
 
 def differ(question: str, terms: Sequence[Term], one: Unit, other: Unit) -> bool:
     """Whether two units that cover the same terms answer the question differently."""
-    values, their_values = quantities(one.text), quantities(other.text)
+    values, their_values = dict(values_in(one)), dict(values_in(other))
     if not _ASKS_WHEN.search(question):
         # What a sentence says of the year it was written in is beside the question.
         for each in (values, their_values):
@@ -126,7 +126,7 @@ def differ(question: str, terms: Sequence[Term], one: Unit, other: Unit) -> bool
 
 
 def _tells_one_thing(unit: Unit) -> bool:
-    return unit.kind == "sentence" and len(unit.text) <= _SAYS_MUCH[_is_han(unit.text)]
+    return unit.kind == "sentence" and len(unit.text) <= _SAYS_MUCH[unit.has_han]
 
 
 def _is_han(text: str) -> bool:

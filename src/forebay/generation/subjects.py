@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import msgspec
 import rjieba
@@ -21,6 +22,7 @@ from forebay.generation.terms import (
     NAME_WEIGHT,
     WORD_WEIGHT,
     Term,
+    first_stem,
     fold,
     question_terms,
     stems,
@@ -56,6 +58,11 @@ _ONE_THING = {True: 64, False: 150}
 """Characters beyond which a sentence (Chinese, other) tells of several things."""
 
 
+_KNOWN_CHARACTERS = 256
+"""Of a text whose words are remembered, some 15 kB."""
+Tagged = tuple[int, str, str]
+
+
 class Pair(msgspec.Struct, frozen=True):
     """A modifier and what it modifies; ``after``: "turbine 2", else "second turbine"."""
 
@@ -86,26 +93,28 @@ class Subject:
             return False
         if self._codes and self._another_code(unit, head):
             return True
-        han = _HAN_CHARACTER.search(unit.folded) is not None
+        han = unit.in_han
         if han != self._han:
-            return self._another_mark(unit, head, han=han)
+            return self._another_mark(unit, head)
         if len(unit.text) > _ONE_THING[han]:
             # It tells of several things, and names each in more than one way.
             return False
-        if han and any(
+        if (han and self._numbered) and any(
             key in self._numbered and not values & self._numbered[key]
             for key, values in _numbered(unit.folded).items()
         ):
             return True
         taken = self._taken_han if han else self._taken
-        return any(taken(pair, unit, head) for pair in self._pairs)
+        return bool(self._pairs) and any(taken(pair, unit, head) for pair in self._pairs)
 
     def agrees(self, unit: Unit) -> bool:
         """Whether a unit holds a code or a mark of the question, in whatever language."""
-        if self._codes & set(_CODE.findall(unit.folded)):
+        if self._codes and self._codes & unit.known(_codes):
             return True
         mine = self._all_marks()
-        there = _all_marks(unit.folded, han=unit.has_han)
+        if not mine:
+            return False
+        there = unit.known(_marks_by_text)
         return any(names & there.get(group, set()) for group, names in mine.items())
 
     def _all_marks(self) -> dict[str, set[str]]:
@@ -136,19 +145,18 @@ class Subject:
         return any(key in code[:2] for code in self._codes)
 
     def _another_code(self, unit: Unit, head: Unit) -> bool:
-        there = set(_CODE.findall(unit.folded))
-        if not there or there & self._codes or set(_CODE.findall(head.folded)) & self._codes:
+        there = unit.known(_codes)
+        if not there or there & self._codes or head.known(_codes) & self._codes:
             return False
         return {code[0] for code in there} >= {code[0] for code in self._codes}
 
-    def _another_mark(self, unit: Unit, head: Unit, *, han: bool) -> bool:
-        if len(unit.text) > _ONE_THING[han]:
+    def _another_mark(self, unit: Unit, head: Unit) -> bool:
+        if len(unit.text) > _ONE_THING[unit.in_han]:
             return False
         mine = self._all_marks()
         if not mine:
             return False
-        there = _all_marks(unit.folded, han=han)
-        above = marks(head.folded)
+        there, above = unit.known(_marks_by_folded), head.known(_marks_above)
         return any(
             group in there and not (there[group] | above.get(group, set())) & names
             for group, names in mine.items()
@@ -163,7 +171,7 @@ class Subject:
         words = [match[0] for match in _WORD.finditer(_NUMBER_WORD.sub("", unit.folded))]
         found = False
         for at, word in enumerate(words):
-            if _stem(word) != pair.head:
+            if first_stem(word) != pair.head:
                 continue
             if pair.after:
                 number = words[at + 1] if at + 1 < len(words) else ""
@@ -180,7 +188,7 @@ class Subject:
     def _modified(self, words: list[str], at: int, pair: Pair) -> bool:
         """Whether another word than the question's stands before a head."""
         word = words[at - 1] if at else ""
-        if not word or not (at < 2 or _begins(words[at - 2])) or _stem(word) in self._stems:
+        if not word or not (at < 2 or _begins(words[at - 2])) or first_stem(word) in self._stems:
             return False
         if pair.mark:
             # "Right answers" and "correct answers" are no two kinds.
@@ -199,7 +207,7 @@ class Subject:
         if pair.mark and any(pair.mark in names for names in marks(folded).values()):
             return False
         found = False
-        tokens = list(_tokens(folded))
+        tokens = _tokens(folded)
         for match in re.finditer(re.escape(pair.head), folded):
             if len(pair.head) == 1 and _in_verb(tokens, match.start()):
                 continue
@@ -208,9 +216,7 @@ class Subject:
             found = True
         return found
 
-    def _modified_han(
-        self, tokens: list[tuple[int, str, str]], folded: str, start: int, pair: Pair
-    ) -> bool:
+    def _modified_han(self, tokens: Sequence[Tagged], folded: str, start: int, pair: Pair) -> bool:
         before = start - (folded[start - 1 : start] == "的")
         at = next((i for i, (begin, word, _) in enumerate(tokens) if begin < before <= begin +
                    len(word)), None)  # fmt: skip
@@ -245,7 +251,9 @@ def _pairs(folded: str) -> Iterator[Pair]:
     for at, word in enumerate(words[:-1]):
         after = words[at + 1]
         if _is_number(after) and word.isalpha() and _tells(word) and word not in _MONTHS:
-            yield Pair(after, _stem(word), "#" + after if after.isdigit() else None, after=True)
+            yield Pair(
+                after, first_stem(word), "#" + after if after.isdigit() else None, after=True
+            )
         if not question_terms(after) or not after.isalpha() or mark_of(after):
             continue
         last = at + 2 == len(words)
@@ -257,7 +265,7 @@ def _pairs(folded: str) -> Iterator[Pair]:
         if at and words[at - 1] in _HELPING:
             tells = tells and words[at + 2 : at + 3] == ["be"]
         if mark or (tells and _ends(words, at + 2)):
-            yield Pair(_stem(word), _stem(after), mark)
+            yield Pair(first_stem(word), first_stem(after), mark)
 
 
 def _begins(before: str) -> bool:
@@ -286,15 +294,20 @@ def _is_number(word: str, *, letter: bool = False) -> bool:
     return word.isdigit() or (len(word) == 1 and word.isalpha() and (letter or word not in "ais"))
 
 
-def _stem(word: str) -> str:
-    return next(iter(stems(word)), word)
+def _tokens(folded: str) -> Sequence[Tagged]:
+    """The words of a text: where each begins, the word, its part of speech."""
+    return _known_tokens(folded) if len(folded) <= _KNOWN_CHARACTERS else _tagged(folded)
 
 
-def _tokens(folded: str) -> Iterator[tuple[int, str, str]]:
-    at = 0
+def _tagged(folded: str) -> Sequence[Tagged]:
+    at, found = 0, []
     for word, kind in rjieba.tag(folded, False):
-        yield at, word, kind
+        found.append((at, word, kind))
         at += len(word)
+    return tuple(found)
+
+
+_known_tokens = lru_cache(maxsize=512)(_tagged)
 
 
 def _numbered(folded: str) -> dict[tuple[str, str], set[int]]:
@@ -307,7 +320,7 @@ def _numbered(folded: str) -> dict[tuple[str, str], set[int]]:
     return found
 
 
-def _in_verb(tokens: list[tuple[int, str, str]], at: int) -> bool:
+def _in_verb(tokens: Sequence[Tagged], at: int) -> bool:
     """Whether a character is part of a verb: 上班 is no shift."""
     return any(
         kind[0] == "v" and len(word) > 1
@@ -349,6 +362,22 @@ def _han_pairs(folded: str) -> Iterator[Pair]:
             yield Pair(other, word, None, sole=True)
 
 
+def _codes(unit: Unit) -> frozenset[tuple[str, str, str]]:
+    return frozenset(_CODE.findall(unit.folded))
+
+
+def _marks_by_text(unit: Unit) -> dict[str, set[str]]:
+    return _all_marks(unit.folded, han=unit.has_han)
+
+
+def _marks_by_folded(unit: Unit) -> dict[str, set[str]]:
+    return _all_marks(unit.folded, han=unit.in_han)
+
+
+def _marks_above(head: Unit) -> dict[str, set[str]]:
+    return marks(head.folded)
+
+
 def _all_marks(folded: str, *, han: bool) -> dict[str, set[str]]:
     """Marks with those that need a look at words: 北门, "turbine 2"."""
     found = marks(folded)
@@ -357,7 +386,7 @@ def _all_marks(folded: str, *, han: bool) -> dict[str, set[str]]:
             if _tells(match[1]) and not match[1].endswith(("s", "ed")) and match[2].isdigit():
                 found.setdefault("ordinal", set()).add("#" + match[2])
         return found
-    tokens = list(_tokens(folded))
+    tokens = _tokens(folded)
     for at, (_, word, kind) in enumerate(tokens):
         follows = tokens[at + 1][2] if at + 1 < len(tokens) else ""
         alone = len(word) == 1 and kind[0] in "fab" and follows[:1] == "n"

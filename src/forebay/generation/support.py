@@ -152,31 +152,47 @@ def _read_passage(
     terms: Sequence[Term], index: int, passage: Passage, total: float, subject: Subject
 ) -> tuple[list[Scored], list[float]]:
     another = others(passage, subject)
-    held = [
-        [0.0 if other else unit.holds(term) for term in terms]
-        for unit, other in zip(passage.units, another, strict=True)
-    ]
     head = [passage.head.holds(term) for term in terms]
-    anywhere = list(head)
-    for row in held:
-        anywhere = [max(a, b) for a, b in zip(anywhere, row, strict=True)]
-    far = [max(_PASSAGE * a, _HEAD * h) for a, h in zip(anywhere, head, strict=True)]
+    columns = [_held(term, passage.units) for term in terms]
+    if any(another):
+        columns = [
+            [0.0 if other else held for held, other in zip(column, another, strict=True)]
+            for column in columns
+        ]
+    anywhere = [max((above, *column)) for above, column in zip(head, columns, strict=True)]
+    held = list(zip(*columns, strict=True)) if columns else [()] * len(another)
+    # What is nowhere here adds nothing to any sum.
+    there = [
+        (at, term.weight, max(_PASSAGE * anywhere[at], _HEAD * head[at]), head[at])
+        for at, term in enumerate(terms)
+        if anywhere[at]
+    ]
     scored = []
     last = len(held) - 1
     for position, own in enumerate(held):
-        if another[position] or (passage.units[position].kind == "heading" and last):
+        unit = passage.units[position]
+        if another[position] or (unit.kind == "heading" and last):
             continue
         before = held[position - 1] if position else own
         after = held[position + 1] if position < last else own
         window = fit = 0.0
-        for at, term in enumerate(terms):
-            near = _NEIGHBOUR * max(before[at], after[at])
-            there = max(own[at], near, far[at])
-            window += term.weight * there
-            fit += term.weight * max(there, head[at])
-        unit = passage.units[position]
-        scored.append(Scored(index, position, unit, tuple(own), window / total, fit / total))
+        for at, weight, far, above in there:
+            beside = max(after[at], before[at])
+            most = max(own[at], _NEIGHBOUR * beside, far)
+            window += weight * most
+            fit += weight * (max(above, most))
+        scored.append(Scored(index, position, unit, own, window / total, fit / total))
     return scored, anywhere
+
+
+def _held(term: Term, units: Sequence[Unit]) -> list[float]:
+    """How much of a term each unit holds; its own ``holds`` is asked where it may be in parts."""
+    key = term.key
+    if not term.han:
+        return [1.0 if key in unit.stems else 0.0 for unit in units]
+    if len(key) < 3:
+        return [1.0 if key in unit.folded else 0.0 for unit in units]
+    return [1.0 if key in unit.folded else unit.holds(term) for unit in units]
 
 
 def others(passage: Passage, subject: Subject) -> list[bool]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 import msgspec
 import rjieba
@@ -27,6 +28,9 @@ SINGLE_HAN_WEIGHT = 0.35
 PART_SHARE = 0.4
 MAX_QUESTION_CHARACTERS = 2000
 MAX_TERMS = 64
+_KNOWN_WORDS = 8192
+_KNOWN_CHARACTERS = 32
+"""Words that are remembered, and their longest: 12 MB at most with what is known of them."""
 
 _STOP = frozenset(
     "a an and the or but nor so if then than that this these those there here of in on at to for "
@@ -99,6 +103,10 @@ def fold(text: str) -> str:
 
 def stem(word: str) -> str:
     """A crude English stem: enough to bring inflections together, cheap enough for any text."""
+    return _known_stem(word) if len(word) <= _KNOWN_CHARACTERS else _stem(word)
+
+
+def _stem(word: str) -> str:
     if len(word) <= 3 or not word.isascii() or not word.isalpha():
         return word
     for suffix, least in _SUFFIXES:
@@ -108,6 +116,9 @@ def stem(word: str) -> str:
     if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "aeiouls":
         word = word[:-1]
     return word.removesuffix("e") if len(word) > 3 else word
+
+
+_known_stem = lru_cache(maxsize=_KNOWN_WORDS)(_stem)
 
 
 _SUFFIXES = (
@@ -136,6 +147,10 @@ _SUFFIXES = (
 
 def stems(text: str) -> frozenset[str]:
     """Stems of every word of ``text`` that is not Han, parts of compounds included."""
+    return _known_stems(text) if len(text) <= _KNOWN_CHARACTERS else _stems(text)
+
+
+def _stems(text: str) -> frozenset[str]:
     found: set[str] = set()
     for match in _TOKEN.finditer(fold(text)):
         word = match["word"]
@@ -144,8 +159,29 @@ def stems(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
+_known_stems = lru_cache(maxsize=_KNOWN_WORDS)(_stems)
+
+
+def first_stem(word: str) -> str:
+    """The stem of a word, of a compound as a whole; the text itself where it is no such word."""
+    return _known_first(word) if len(word) <= _KNOWN_CHARACTERS else _first_stem(word)
+
+
+def _first_stem(word: str) -> str:
+    match = _TOKEN.match(fold(word))
+    return word if match is None or match["word"] is None else _forms(match["word"])[0]
+
+
+_known_first = lru_cache(maxsize=_KNOWN_WORDS)(_first_stem)
+
+
 def question_terms(question: str) -> tuple[Term, ...]:
     """Return the distinct content terms of ``question``; none when it only asks or greets."""
+    short = len(question) <= _KNOWN_CHARACTERS
+    return _known_terms(question) if short else _question_terms(question)
+
+
+def _question_terms(question: str) -> tuple[Term, ...]:
     text = question[:MAX_QUESTION_CHARACTERS]
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
@@ -160,15 +196,25 @@ def question_terms(question: str) -> tuple[Term, ...]:
     return tuple(terms.values())
 
 
-def _forms(word: str) -> list[str]:
+_known_terms = lru_cache(maxsize=_KNOWN_WORDS)(_question_terms)
+
+
+def _forms(word: str) -> tuple[str, ...]:
     """The word itself where it has a digit inside a compound, and the stems of its parts."""
+    return _known_forms(word) if len(word) <= _KNOWN_CHARACTERS else _forms_of(word)
+
+
+def _forms_of(word: str) -> tuple[str, ...]:
     word = word.replace("’", "'").removesuffix("'s")
     if word.replace(",", "").replace(".", "").isdigit():
-        return [word.replace(",", "")]
+        return (word.replace(",", ""),)
     parts = _PART.findall(word)
     if len(parts) < 2:
-        return [stem(word)]
-    return [word, *(stem(part) for part in parts if len(part) > 1)]
+        return (stem(word),)
+    return (word, *(stem(part) for part in parts if len(part) > 1))
+
+
+_known_forms = lru_cache(maxsize=_KNOWN_WORDS)(_forms_of)
 
 
 def _add_word(terms: dict[str, Term], word: str, *, first: bool) -> None:

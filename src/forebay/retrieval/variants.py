@@ -37,11 +37,18 @@ def respelled(question: str, text: str) -> str:
     """
     table = simplified()
     marks = _marks()
+    if _traditional_ones().isdisjoint(text):
+        return question.translate(table)
     traditional = sum(ord(character) in table for character in text)
-    if traditional == 0 or traditional < sum(character in marks for character in text):
+    if traditional < sum(character in marks for character in text):
         return question.translate(table)
     written: str = _traditional().convert(question)
     return written
+
+
+@cache
+def _traditional_ones() -> frozenset[str]:
+    return frozenset(map(chr, simplified()))
 
 
 @cache

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.generation.passages import analyse, sentences
+from forebay.generation.passages import Unit, analyse, sentences
 from forebay.generation.terms import (
     COMMON_WEIGHT,
     NAME_WEIGHT,
     NUMBER_WEIGHT,
     WORD_WEIGHT,
+    first_stem,
     question_terms,
     stem,
+    stems,
 )
 
 
@@ -91,3 +93,35 @@ def test_scripts_of_a_passage() -> None:
     assert not analyse(
         "Ten days of leave for 张三 and for others who ask early.", "", "", ()
     ).has_han
+
+
+def test_a_compound_has_one_stem_whatever_the_order_of_its_parts() -> None:
+    assert first_stem("News-Record") == first_stem("news-record") == "news-record"
+    assert first_stem("gates") == "gat" and first_stem("Pump's") == "pump"
+    assert first_stem(",") == "," and first_stem("水泵") == "水泵" and first_stem("") == ""
+
+
+def test_long_words_are_read_as_short_ones_are() -> None:
+    long = "a" * 40
+    assert stems(f"{long}s") == {first_stem(f"{long}s")} == {long}
+    [term] = question_terms(f"{long}-b7")[:1]
+    assert term.key == f"{long}-b7"
+
+
+def test_what_is_found_in_a_unit_is_found_once_and_is_no_part_of_it() -> None:
+    [unit] = analyse("The pump is red.", "", "", ()).units
+    asked: list[str] = []
+
+    def length(one: Unit) -> int:
+        asked.append(one.text)
+        return len(one.text)
+
+    assert unit.known(length) == unit.known(length) == 16 and asked == ["The pump is red."]
+    assert [unit] == list(analyse("The pump is red.", "", "", ()).units)
+
+
+def test_units_know_their_script() -> None:
+    [english] = analyse("The pump is red.", "", "", ()).units
+    assert not english.has_han and not english.in_han
+    [cell] = analyse("| 名 | value |\n| pump | red |", "", "", ()).units
+    assert not cell.has_han and cell.in_han
