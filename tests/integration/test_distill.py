@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from forebay.rerank.features import FEATURES, Candidates
+from forebay.rerank.late_head import LateHead
 from forebay.rerank.light import LightModel
 from forebay.testing.rerank_server import RerankServer
 from forebay.testing.reranking import share_held
@@ -50,7 +51,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def distilled(
-    world: Path, *words: str | Path, write: str = "light.onnx", asked: str = "asked"
+    world: Path,
+    *words: str | Path,
+    write: str = "light.onnx",
+    asked: str = "asked",
+    kind: tuple[str, ...] = (),
 ) -> Ran:
     settings = (
         "--set", "embedding.backend=onnx",
@@ -58,7 +63,7 @@ def distilled(
         "--set", "retrieval.early_exit_confidence=2",
     )  # fmt: skip
     return forebay(
-        "distill", world / asked, "--write", world / write, "--json", *settings, *words,
+        "distill", *kind, world / asked, "--write", world / write, "--json", *settings, *words,
         folder=world,
     )  # fmt: skip
 
@@ -149,6 +154,43 @@ def test_a_judge_teaches(world: Path) -> None:
     found = done.json
     held = found["held_out"]["asked"]
     assert found["teacher"]["asked"] > 0.5 and held["reranked"] >= held["search"] - 0.05
+
+
+@pytest.mark.parametrize("teacher", ["labels", "states"])
+def test_late_interaction_is_trained_for_the_embedder_in_use(world: Path, teacher: str) -> None:
+    write = f"late-{teacher}.onnx"
+    done = distilled(
+        world, "--teacher", teacher, "--candidates", "8", write=write, kind=("late",)
+    )  # fmt: skip
+    assert done.status == 0, done
+    head = LateHead(world / write)
+    assert head.info.inputs == 16
+    found = done.json
+    assert 0 < found["trained_on"] < 24
+    held = found["held_out"]["asked"]
+    assert held["questions"] == 24 - found["trained_on"]
+    assert held["reranked"] >= held["search"] - 0.05
+    assert 0.0 < found["alone"]["asked"] <= 1.0
+    assert found["teacher"].keys() == ({"asked"} if teacher == "states" else set())
+
+
+def test_late_interaction_hears_a_teacher(world: Path) -> None:
+    with in_a_thread(RerankServer()) as server:
+        done = distilled(
+            world, "--teacher", "endpoint", "--endpoint", server.base_url, "--candidates", "5",
+            write="late-endpoint.onnx", kind=("late",),
+        )  # fmt: skip
+    assert done.status == 0 and len(server.requests) == 24, done
+    assert done.json["teacher"]["asked"] > 0.5
+
+
+def test_what_is_trained_can_be_said_and_wants_a_set(world: Path) -> None:
+    done = distilled(world, write="said.onnx", kind=("light",))
+    assert done.status == 0 and LightModel.read(world / "said.onnx").info.dimensions == 16, done
+    done = forebay("distill", "late", "--write", world / "none.onnx", folder=world)
+    assert done.status in (1, 2) and "needs a set of questions" in done.err, done
+    done = distilled(world, "--teacher", "states", write="none.onnx")
+    assert done.status in (1, 2) and "--teacher is one of" in done.err, "of late alone"
 
 
 @pytest.mark.parametrize(

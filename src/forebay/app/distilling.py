@@ -1,4 +1,8 @@
-"""``forebay distill``: gathers candidates, asks a teacher, trains the light reranker on them."""
+"""``forebay distill``: gathers candidates, asks a teacher, trains a reranker on them.
+
+What the light reranker and late interaction have in common is here, and the light one;
+``distilling_late`` is the other.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,9 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -18,16 +23,18 @@ from forebay.app.keys import read_key
 from forebay.app.operations import load, run
 from forebay.app.output import Output
 from forebay.app.reranking import sentences_of
+from forebay.app.runtime import Reading
 from forebay.app.settings import Settings
 from forebay.app.words import Words
 from forebay.kernel.clock import Deadline, SystemClock
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.documents import Hit
 from forebay.kernel.errors import ConfigError
-from forebay.kernel.stages import Embedder, Reranker, Retriever, SearchRequest
+from forebay.kernel.stages import Embedder, Reranker, Retriever, SearchRequest, SearchResult
 from forebay.lab.distill.light import LightTraining, Parameters, train
 from forebay.lab.distill.light_data import (
     LightRow,
+    Ordered,
     Ordering,
     calibrated,
     examples_of,
@@ -46,9 +53,15 @@ from forebay.rerank.features import FEATURES_VERSION, candidates_of
 from forebay.rerank.sentences import SentenceReranker
 from forebay.rerank.settings import CrossEncoderSettings, EndpointSettings
 
+Row = TypeVar("Row")
 Teacher = Callable[[Question, Sequence[Hit]], Awaitable[Sequence[float]]]
 """From a question and its candidates to one relevance in 0..1 each."""
+RowOf = Callable[[str, Question, SearchResult], Awaitable[Row | None]]
+"""From a set's name, a question and what was found to what is learnt from; None: nothing."""
+OpenRows = Callable[[Reading, Teacher | None], RowOf[Row]]
 TEACHERS = ("labels", "endpoint", "onnx", "judge", "sentences")
+OWN_KNOWLEDGE = ("labels", "states")
+"""Teachers that are asked nothing while candidates are gathered."""
 ASK_S = 600.0
 LEAST_ROWS = 8
 _NEVER = 1e-6
@@ -69,44 +82,61 @@ class DistillWords(Words, frozen=True, kw_only=True):
     store: Path | None = None
     limit: int | None = None
     candidates: int = 30
-    epochs: int = 15
+    epochs: int | None = None
     temperature: float = 1.0
     seed: int = 7
     config: Path | None = None
 
 
+class Taught(Ordered, Protocol):
+    """A question's candidates and what a teacher said of them, as logits."""
+
+    @property
+    def teacher(self) -> Sequence[float]:
+        """One a candidate; empty: none was asked."""
+        ...
+
+
 class Distilled(msgspec.Struct, frozen=True):
-    """What came of it: nDCG@5 of held-out questions by set, and of the teacher where one spoke."""
+    """What came of it: nDCG@5 of held-out questions by set, and of the teacher where one spoke.
+
+    ``alone``: the same in the new model's own order, where ``held_out`` is beside the search's.
+    """
 
     file: str
     bytes: int
     trained_on: int
     held_out: dict[str, Ordering]
     teacher: dict[str, float]
+    alone: dict[str, float] = {}
 
 
 def distill(words: DistillWords, flags: dict[str, Any], output: Output) -> int:
     """Train, write the model, say how well it orders questions it was not trained on."""
-    _check(words)
+    check(words, TEACHERS)
     sets = [load_set(path) for path in words.sets]
-    rows, embedder = run(_gathered(words, flags, sets, output))
+    rows, embedder = run(gathered(words, flags, sets, output, _light_rows))
     learning = [row for row in rows if not row.held_out]
-    if sum(bool(row.teacher) or bool(row.relevant.any()) for row in learning) < LEAST_ROWS:
+    check_enough(sum(bool(row.teacher) or bool(row.relevant.any()) for row in learning))
+    training = LightTraining(seed=words.seed)
+    if words.epochs is not None:
+        training = msgspec.structs.replace(training, epochs=words.epochs)
+    with output.progress() as progress:
+        bar = progress.add_task("training", total=training.epochs)
+        model = train(
+            examples_of(learning, words.temperature), training, lambda *_: progress.advance(bar)
+        )
+    tell(_written(words, model, rows, embedder), output)
+    return 0
+
+
+def check_enough(learning: int) -> None:
+    """``ConfigError`` unless ``learning`` questions are enough."""
+    if learning < LEAST_ROWS:
         raise ConfigError(
             f"fewer than {LEAST_ROWS} questions have something to learn from; give more, or a "
             "teacher that needs no labels (--teacher)."
         )
-    training = LightTraining(epochs=words.epochs, seed=words.seed)
-    with output.progress() as progress:
-        bar = progress.add_task("training", total=words.epochs)
-        model = train(
-            examples_of(learning, words.temperature), training, lambda *_: progress.advance(bar)
-        )
-    found = _written(words, model, rows, embedder)
-    _tell(found, output)
-    for sentence in reservations(found):
-        output.alarm(sentence)
-    return 0
 
 
 def reservations(found: Distilled) -> list[str]:
@@ -119,9 +149,10 @@ def reservations(found: Distilled) -> list[str]:
     ]
 
 
-def _check(words: DistillWords) -> None:
-    if words.teacher not in TEACHERS:
-        raise ConfigError(f"--teacher is one of {', '.join(TEACHERS)}, not {words.teacher!r}.")
+def check(words: DistillWords, teachers: Sequence[str]) -> None:
+    """``ConfigError`` for a teacher that is none of ``teachers``, or lacks its address."""
+    if words.teacher not in teachers:
+        raise ConfigError(f"--teacher is one of {', '.join(teachers)}, not {words.teacher!r}.")
     if words.teacher in ("endpoint", "judge") and not words.endpoint:
         raise ConfigError(f"--teacher {words.teacher} needs its address: --endpoint.")
     if words.teacher == "judge" and not words.model:
@@ -130,10 +161,14 @@ def _check(words: DistillWords) -> None:
         raise ConfigError("--teacher onnx needs the folder of a cross-encoder: --folder.")
 
 
-async def _gathered(
-    words: DistillWords, flags: dict[str, Any], sets: Sequence[QuestionSet], output: Output
-) -> tuple[list[LightRow], str]:
-    """Candidates of every question with what the teacher says, and whose vectors they have."""
+async def gathered(
+    words: DistillWords,
+    flags: dict[str, Any],
+    sets: Sequence[QuestionSet],
+    output: Output,
+    rows_of: OpenRows[Row],
+) -> tuple[list[Row], str]:
+    """What every question teaches, and whose vectors found it."""
     from forebay.app.runtime import open_process
     from forebay.retrieval import HybridRetriever
 
@@ -144,7 +179,7 @@ async def _gathered(
         async with open_process(settings, write=True) as process:
             reading = process.reading
             if reading.embedder is None:
-                raise ConfigError("the light reranker reads vectors: set embedding.backend.")
+                raise ConfigError("rerankers are trained on vectors: set embedding.backend.")
             asked = EvalWords(sets=words.sets, documents=words.documents)
             indexing = Indexing(process.writing, reading.reader, asked, output, or_kb=False)
             patient = msgspec.structs.replace(
@@ -157,11 +192,12 @@ async def _gathered(
                 reading.threads.executor,
                 with_vectors=True,
             )
-            rows: list[LightRow] = []
+            rows: list[Row] = []
             async with _teacher(words, settings, reading.embedder) as teacher:
+                row_of = rows_of(reading, teacher)
                 for one in sets:
                     kb = await indexing.of(one)
-                    rows += await _rows(retriever, kb, one, teacher, words, output)
+                    rows += await _rows(retriever, kb, one, row_of, words, output)
             return rows, reading.embedder.spec.fingerprint
 
 
@@ -169,36 +205,38 @@ async def _rows(
     retriever: Retriever,
     kb: str,
     asked: QuestionSet,
-    teacher: Teacher | None,
+    row_of: RowOf[Row],
     words: DistillWords,
     output: Output,
-) -> list[LightRow]:
-    rows: list[LightRow] = []
+) -> list[Row]:
+    rows: list[Row] = []
     questions = asked.questions[: words.limit]
     with output.progress() as progress:
         bar = progress.add_task(f"{asked.name}: candidates", total=len(questions))
         for question in questions:
-            row = await _row(
-                retriever, SearchRequest(kb, question.text, words.candidates), question, teacher
+            found = await retriever.retrieve(
+                _context(), SearchRequest(kb, question.text, words.candidates)
             )
+            row = await row_of(asked.name, question, found)
             if row is not None:
-                rows.append(msgspec.structs.replace(row, group=asked.name))
+                rows.append(row)
             progress.advance(bar)
     return rows
 
 
-async def _row(
-    retriever: Retriever, request: SearchRequest, question: Question, teacher: Teacher | None
+def _light_rows(_: Reading, teacher: Teacher | None) -> RowOf[LightRow]:
+    return partial(_light_row, teacher)
+
+
+async def _light_row(
+    teacher: Teacher | None, group: str, question: Question, found: SearchResult
 ) -> LightRow | None:
     """One question's candidates; None where words alone were sure and nothing is ordered anew."""
-    found = await retriever.retrieve(_context(), request)
     if found.vectors is None or len(found.hits) < 2:
         return None
     made = candidates_of(question.text, found.hits, found.vectors)
-    told = () if teacher is None else await teacher(question, found.hits)
-    kept = np.clip(np.array(told, np.float64), _NEVER, 1 - _NEVER)
     return LightRow(
-        group="",
+        group=group,
         question=question.text,
         features=made.features,
         query=made.query,
@@ -206,8 +244,18 @@ async def _row(
         documents=tuple(hit.chunk.document_id for hit in found.hits),
         relevance=question.relevance,
         held_out=is_held_out(question.text),
-        teacher=tuple(np.log(kept / (1 - kept)).tolist()),
+        teacher=await logits_of(teacher, question, found.hits),
     )
+
+
+async def logits_of(
+    teacher: Teacher | None, question: Question, hits: Sequence[Hit]
+) -> tuple[float, ...]:
+    """What the teacher says of each hit, in log-odds; empty without one."""
+    told = () if teacher is None else await teacher(question, hits)
+    kept = np.clip(np.array(told, np.float64), _NEVER, 1 - _NEVER)
+    logits: list[float] = np.log(kept / (1 - kept)).tolist()
+    return tuple(logits)
 
 
 @asynccontextmanager
@@ -215,7 +263,7 @@ async def _teacher(
     words: DistillWords, settings: Settings, embedder: Embedder
 ) -> AsyncIterator[Teacher | None]:
     """Who is asked; None: labels."""
-    if words.teacher == "labels":
+    if words.teacher in OWN_KNOWLEDGE:
         yield None
     elif words.teacher == "judge":
         named = JudgeWords(
@@ -294,11 +342,11 @@ def _written(
         bytes=len(data),
         trained_on=sum(not row.held_out for row in rows),
         held_out=measured(held, scores_of(model, held), 5) if held else {},
-        teacher=_by_teacher(held),
+        teacher=by_teacher(held),
     )
 
 
-def _by_teacher(rows: Sequence[LightRow]) -> dict[str, float]:
+def by_teacher(rows: Sequence[Taught]) -> dict[str, float]:
     """nDCG@5 of held-out questions in the teacher's own order, by set."""
     found: dict[str, float] = {}
     for group in dict.fromkeys(row.group for row in rows if row.teacher):
@@ -306,6 +354,13 @@ def _by_teacher(rows: Sequence[LightRow]) -> dict[str, float]:
         scores = [np.array(row.teacher, np.float32) for row in own]
         found[group] = round(float(ndcg_of(own, scores, 5).mean()), 4)
     return found
+
+
+def tell(found: Distilled, output: Output) -> None:
+    """Say what came of it, and what speaks against serving it."""
+    _tell(found, output)
+    for sentence in reservations(found):
+        output.alarm(sentence)
 
 
 def _tell(found: Distilled, output: Output) -> None:
@@ -320,10 +375,12 @@ def _tell(found: Distilled, output: Output) -> None:
             f"{one.search:.3f}",
             f"{one.reranked:.3f}",
             f"{one.gain:+.3f} ({one.low:+.3f} to {one.high:+.3f})",
-            f"{found.teacher[name]:.3f}" if name in found.teacher else "-",
+            *(f"{of[name]:.3f}" if name in of else "-" for of in (found.teacher, found.alone)),
         )
         for name, one in found.held_out.items()
     ]
     if rows:
         output.line("nDCG@5 of questions that were held out:")
-        output.table(("set", "questions", "search", "reranked", "gain", "teacher"), rows)
+        heads = ("set", "questions", "search", "reranked", "gain", "teacher", "alone")
+        shown = len(heads) if found.alone else len(heads) - 1
+        output.table(heads[:shown], [row[:shown] for row in rows])

@@ -22,6 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+States = NDArray[np.floating]
+"""Tokens x dimensions; half precision is enough to keep them."""
 
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8
 _SAMPLED_TOKENS = 60_000
@@ -55,8 +57,8 @@ class LateExample(msgspec.Struct, frozen=True):
     logit, empty where there is none. ``prior[k]`` is what is added to its score; empty: nothing.
     """
 
-    query: Floats
-    passages: tuple[Floats, ...]
+    query: States
+    passages: tuple[States, ...]
     relevant: tuple[bool, ...]
     teacher: tuple[float, ...] = ()
     prior: tuple[float, ...] = ()
@@ -173,7 +175,7 @@ class _Side(msgspec.Struct, frozen=True):
     length: Floats
 
     @classmethod
-    def of(cls, states: Floats, matrix: Floats, offset: Floats) -> _Side:
+    def of(cls, states: States, matrix: Floats, offset: Floats) -> _Side:
         rows = np.asarray(states, matrix.dtype)
         projected = rows @ matrix + offset
         length = np.linalg.norm(projected, axis=1, keepdims=True) + _TINY
@@ -254,7 +256,7 @@ def softmax(values: NDArray[np.floating]) -> NDArray[np.floating]:
     return shares
 
 
-def late_scores(head: LateHead, query: Floats, passages: Sequence[Floats]) -> NDArray[np.floating]:
+def late_scores(head: LateHead, query: States, passages: Sequence[States]) -> NDArray[np.floating]:
     """Mean weighted MaxSim of each passage, in -1..1, without quantising."""
     asked = _Side.of(query, head.query, head.query_offset)
     shares = softmax(asked.states @ head.weight)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -41,6 +42,25 @@ class LightRow(msgspec.Struct, frozen=True):
     def relevant(self) -> NDArray[np.bool_]:
         """Which candidates are relevant."""
         return np.array([self.relevance.get(one, 0) > 0 for one in self.documents], np.bool_)
+
+
+class Ordered(Protocol):
+    """One question's candidates in the search's order, by their documents' ids."""
+
+    @property
+    def group(self) -> str:
+        """What it is measured with."""
+        ...
+
+    @property
+    def documents(self) -> Sequence[str]:
+        """Ids, best first."""
+        ...
+
+    @property
+    def relevance(self) -> Mapping[str, int]:
+        """Grades of documents."""
+        ...
 
 
 class Ordering(msgspec.Struct, frozen=True):
@@ -119,7 +139,7 @@ def calibrated(parameters: Parameters, rows: Sequence[LightRow]) -> tuple[float,
     return calibrate_scores(scores, 1 / (1 + np.exp(-logits)))
 
 
-def ndcg_of(rows: Sequence[LightRow], scores: Sequence[Floats] | None, depth: int) -> Floats:
+def ndcg_of(rows: Sequence[Ordered], scores: Sequence[Floats] | None, depth: int) -> Floats:
     """Return nDCG per row when ordered by ``scores``; None: in the search's order."""
     rankings = {}
     for at, row in enumerate(rows):
@@ -135,7 +155,7 @@ def ndcg_of(rows: Sequence[LightRow], scores: Sequence[Floats] | None, depth: in
 
 
 def measured(
-    rows: Sequence[LightRow], scores: Sequence[Floats], depth: int, seed: int = 1
+    rows: Sequence[Ordered], scores: Sequence[Floats], depth: int, seed: int = 1
 ) -> dict[str, Ordering]:
     """The gain over the search by group."""
     before, after = ndcg_of(rows, None, depth), ndcg_of(rows, scores, depth)
