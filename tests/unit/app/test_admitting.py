@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import random
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import msgspec
 import pytest
 
+from forebay.app import admitting
 from forebay.app.admitting import _hedgers, open_admission, pools_of
 from forebay.app.settings import Settings
+from forebay.generation.signals import EngineEye, EngineSignal
 from forebay.kernel.clock import SystemClock
 from forebay.kernel.errors import ConfigError
 from forebay.policy.bulkhead import RETRIEVAL_GATE
 from forebay.policy.gate import GateSettings, PoolGate, Ticket
+from forebay.policy.quota import LeasedLedger, SharedQuotas
 
 
 def _gate_of(config: object) -> GateSettings:
@@ -175,3 +182,51 @@ async def test_profiles_are_for_tenants_and_routes_that_exist(tmp_path: Path) ->
     with pytest.raises(ConfigError, match=r"route_profiles names sarch.*; there are chat, search"):
         async with open_admission(settings, SystemClock(), tmp_path):
             pass
+
+
+async def _until(reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not reached():
+            await asyncio.sleep(0.01)
+
+
+async def test_processes_that_share_quotas_share_what_they_let_into_an_engine(
+    tmp_path: Path,
+) -> None:
+    gate = {"limit": {"initial": 9, "most": 9}, "max_tokens": 9000}
+    config = {
+        "generation": {"backend": "openai", "pools": [{"name": "a", **POOL}]},
+        "admission": {"pools": {"a": {"long_requests": 0, "look_s": 0, "gate": gate}}},
+    }
+    clock, ledger = SystemClock(), LeasedLedger(1.0)
+    ledger.count(3, clock.now())
+    shared = cast(SharedQuotas, SimpleNamespace(ledger=ledger))
+    settings = msgspec.convert(config, Settings)
+    async with open_admission(settings, clock, tmp_path, shared) as (admission, _):
+        limit = admission.desk.gates["a"].limit
+        assert (limit.limit, limit.processes) == (3, 3)
+        ledger.processes = 1
+        await _until(lambda: limit.limit == 9)
+
+
+async def test_engines_are_looked_at_and_what_they_show_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = [EngineSignal(False), EngineSignal(True, waiting=0, kv_use=0.95), EngineSignal(True)]
+
+    async def look(_eye: EngineEye, urls: tuple[str, ...]) -> list[EngineSignal]:
+        assert len(urls) == len(seen)
+        return seen
+
+    monkeypatch.setattr(admitting, "look_at_all", look)
+    pool = {**POOL, "name": "a", "base_urls": [f"http://127.0.0.1:{at}/v1" for at in (1, 2, 3)]}
+    config = {
+        "generation": {"backend": "openai", "pools": [pool]},
+        "admission": {"pools": {"a": {"look_s": 0.01}}},
+    }
+    settings = msgspec.convert(config, Settings)
+    async with open_admission(settings, SystemClock(), tmp_path) as (admission, _):
+        for gate in admission.desk.gates.values():  # both lanes
+            await _until(lambda gate=gate: gate.health[0].state == "ejected")  # type: ignore[misc]
+            assert [load.full for load in gate.loads] == [False, True, False]
+            assert [health.state for health in gate.health] == ["ejected", "fit", "fit"]
