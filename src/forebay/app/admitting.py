@@ -83,7 +83,8 @@ async def open_admission(
         def told(pool: str, change: TailChange) -> None:
             hook.told(pool, change, actions(gates[pool], change))
 
-        admission = Admission(desk, told, shared, _hedgers(settings, gates))
+        hedgers = _hedgers(settings, gates)
+        admission = Admission(desk, told, shared, hedgers, lambda: ledger.present(clock.now()))
         quotas = Overriding(folder, admission, settings.admission)
         quotas.look()
         engines = gates.values() if settings.generation.backend == "openai" else ()

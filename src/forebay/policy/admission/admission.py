@@ -11,13 +11,19 @@ from typing import Protocol
 
 from forebay.kernel.clock import Clock
 from forebay.kernel.context import HedgeOutcome, Hedging, RateState
-from forebay.kernel.errors import DeadlineExceeded, EngineRefused, ForebayError, Overloaded
+from forebay.kernel.errors import (
+    DeadlineExceeded,
+    EngineRefused,
+    ForebayError,
+    Overloaded,
+    RateLimited,
+)
 from forebay.policy.admission.claims import Claimant
 from forebay.policy.admission.desk import Ask, Desk, Entry
 from forebay.policy.admission.settings import AdmissionSettings
 from forebay.policy.gate import PoolGate, Ticket
 from forebay.policy.hedge import Hedger
-from forebay.policy.quota import Claim, Refusal, Reservation
+from forebay.policy.quota import Claim, Limit, Refusal, Reservation
 from forebay.policy.tail import TailChange
 from forebay.policy.waiting import Waiters
 
@@ -26,8 +32,17 @@ FADES = 0.98
 """What the answers before weigh beside the next one, in how many tokens come together."""
 
 
+WORK_BACK_S = 3600.0
+"""Seconds in which a tenant's places at work come back that a process took with it when it died."""
+
+
 class SharedReserving(Protocol):
-    """Reserves from quotas shared with other processes, which may take a round trip."""
+    """Reserves from quotas shared with other processes, which may take a round trip.
+
+    ``alone``: others are out of reach at present.
+    """
+
+    alone: bool
 
     async def obtain(self, claims: Sequence[Claim], amount: float) -> Reservation | Refusal:
         """Charge ``amount`` to every claim, or to none."""
@@ -173,7 +188,8 @@ class PermitHedging:
 class Admission:
     """Lets requests in, one ``admit`` block each; ``told`` hears of pools whose tail changes.
 
-    ``shared`` reserves where quotas are not this process's own; ``hedgers`` by the gate's name.
+    ``shared`` reserves where quotas are not this process's own; ``hedgers`` by the gate's name;
+    ``processes`` says how many there are that share the quotas.
     """
 
     def __init__(
@@ -182,8 +198,10 @@ class Admission:
         told: Callable[[str, TailChange], None] | None = None,
         shared: SharedReserving | None = None,
         hedgers: Mapping[str, Hedger] | None = None,
+        processes: Callable[[], int] = lambda: 1,
     ) -> None:
         self.desk = desk
+        self._processes = processes
         self._told = told
         self._shared = shared
         self.hedgers = hedgers or {}
@@ -311,6 +329,40 @@ class Admission:
         return found
 
     async def _obtained(self, entry: Entry) -> Entry:
+        work = await self._at_work(entry)
+        try:
+            entry = await self._charged(entry)
+        except BaseException:
+            if work is not None:
+                work.settle(0.0, self.desk.clock.now())
+            raise
+        entry.work = work
+        return entry
+
+    async def _at_work(self, entry: Entry) -> Reservation | None:
+        """One of the places that its tenant has in all processes together; None: it needs none.
+
+        Alone, each process has its part of them.
+        """
+        who, most = entry.ask.who, self.desk.most_in_flight(entry.ask.who)
+        if most is None or entry.ask.whole is not None or (count := self._processes()) == 1:
+            return None
+        claims = (Claim("work", who.tenant, Limit(most / WORK_BACK_S, float(most))),)
+        if self._shared is None:
+            got = self.desk.ledger.reserve(claims, 1.0, self.desk.clock.now())
+        elif self._shared.alone:
+            self.desk.check_in_flight(who, max(1, most // count))
+            return None
+        else:
+            got = await self._shared.obtain(claims, 1.0)
+        if isinstance(got, Refusal):
+            raise RateLimited(
+                f"This tenant has {most} requests in work already, all its plan allows.",
+                retry_after_s=1.0,
+            )
+        return got
+
+    async def _charged(self, entry: Entry) -> Entry:
         claims, cost = entry.claims, entry.cost
         if not claims:
             return self.desk.take(entry, None)

@@ -70,6 +70,7 @@ class Entry:
         "reservation",
         "ticket",
         "weights",
+        "work",
     )
 
     def __init__(self, ask: Ask, ticket: Ticket, weights: CostWeights, cap: int) -> None:
@@ -86,6 +87,7 @@ class Entry:
         self.gate: PoolGate | None = None
         self.rate: RateState | None = None
         self.reservation: Reservation | None = None
+        self.work: Reservation | None = None  # its place among the tenant's in all processes
         self.prompt_tokens = 0
         self.completion_tokens = 0
         self.parts_used = 0.0  # cost of what was admitted under it
@@ -121,6 +123,21 @@ class Desk:
         """Other settings from now on; what was used stays used."""
         self._settings = settings
         self._book = ClaimBook(settings)
+
+    def most_in_flight(self, who: Claimant) -> int | None:
+        """Requests of the tenant that may be in work at once; None: any number."""
+        return who.max_in_flight if self._settings.enabled else None
+
+    def check_in_flight(self, who: Claimant, most: int | None = None) -> None:
+        """Raise ``RateLimited`` where ``most`` are in work here already, or all the plan allows."""
+        if most is None:
+            most = self.most_in_flight(who)
+        in_work = self._in_work.get(who.tenant, 0)
+        if most is not None and in_work >= most:
+            raise RateLimited(
+                f"This tenant has {in_work} requests in work already, all its plan allows.",
+                retry_after_s=1.0,
+            )
 
     def check(self, who: Claimant) -> None:
         """Raise ``PermissionDenied`` for who is denied, whatever is asked."""
@@ -162,7 +179,7 @@ class Desk:
         """What the request will cost, and whom; nothing is charged. Raises like ``reserve``."""
         tenant = ask.who.tenant
         if ask.whole is None:
-            self._check_in_flight(ask.who)
+            self.check_in_flight(ask.who)
         planned = self._planned(ask)
         rule = self._rules.choose(tenant, planned, ask.cap, ask.priority, ask.pool)[0]
         weights = self._settings.weights(tenant, ask.route)
@@ -214,7 +231,7 @@ class Desk:
             reservation, now = charged(got), self.clock.now()
             try:
                 # Others may have come in while the quotas were asked.
-                self._check_in_flight(who)
+                self.check_in_flight(who)
             except RateLimited:
                 reservation.settle(0.0, now)
                 raise
@@ -288,6 +305,8 @@ class Desk:
             ask.whole.parts_used += used
         if entry.reservation is not None:
             entry.reservation.settle(used, now)
+        if entry.work is not None:
+            entry.work.settle(0.0, now)
         if entry.gate is not None:
             entry.ticket.output_tokens = entry.completion_tokens
             entry.gate.finish(entry.ticket, now, ok=ok)
@@ -308,7 +327,7 @@ class Desk:
 
         Raises ``RateLimited`` as ``reserve`` does.
         """
-        self._check_in_flight(who)
+        self.check_in_flight(who)
         self._count_in(who.tenant)
         try:
             yield
@@ -323,16 +342,6 @@ class Desk:
             self._in_work[tenant] -= 1
         else:
             del self._in_work[tenant]
-
-    def _check_in_flight(self, who: Claimant) -> None:
-        if who.max_in_flight is None or not self._settings.enabled:
-            return
-        in_work = self._in_work.get(who.tenant, 0)
-        if in_work >= who.max_in_flight:
-            raise RateLimited(
-                f"This tenant has {in_work} requests in work already, all its plan allows.",
-                retry_after_s=1.0,
-            )
 
     def _payable(self, claims: Sequence[Claim], weights: CostWeights, planned: int) -> int:
         """Most output tokens the quotas could ever pay for."""
