@@ -205,6 +205,7 @@ async def test_processes_that_share_quotas_share_what_they_let_into_an_engine(
     async with open_admission(settings, clock, tmp_path, shared) as (admission, _):
         limit = admission.desk.gates["a"].limit
         assert (limit.limit, limit.processes) == (3, 3)
+        assert admission._processes() == 3
         ledger.processes = 1
         await _until(lambda: limit.limit == 9)
 
