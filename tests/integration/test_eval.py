@@ -117,7 +117,8 @@ def test_a_server_is_evaluated_from_outside(server: Served, boats: Path, tmp_pat
     assert one.measures["all"]["recall@1"].value == 1.0
     assert sum(one.rungs.values()) == 4 and read(out).origin.target == url
     nowhere = ran(tmp_path, boats, "--url", url, "--kb", "cars", "--json")
-    assert nowhere.status == 1 and "THIS RESULT IS NOT WHOLE" in nowhere.err
+    assert nowhere.status == 1 and "no knowledge base 'cars'" in nowhere.err
+    assert "error" in nowhere.json, "nothing was asked, so nothing is told"
 
 
 @pytest.mark.parametrize(("name", "language"), [("xquad_zh", "zh"), ("xquad_en", "en")])

@@ -132,6 +132,7 @@ def test_headings_ask_where_nobody_has_labels_and_a_search_goes_on(tmp_path: Pat
         ),
         ((HANDBOOK, "-q", "missing.jsonl"), "no set of questions"),
         ((), "--kb"),
+        ((HANDBOOK, "--kb", "nope"), "or a knowledge base by --kb"),
     ],
 )
 def test_wrong_use_is_one_sentence(words: tuple[str, ...], told: str, tmp_path: Path) -> None:

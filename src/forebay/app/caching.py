@@ -29,7 +29,7 @@ from forebay.cache.keys import (
     settings_digest,
 )
 from forebay.cache.memory import MemorySettings, MemoryTier
-from forebay.cache.near import NearQuestions
+from forebay.cache.near import NearQuestions, least_cosine
 from forebay.cache.prompts import PreparedPrompts, Prompting, Tokens
 from forebay.cache.retrieval import CachedRetriever, KeptHits, RetrievalTierParts
 from forebay.cache.rules import AnswerRules
@@ -60,10 +60,6 @@ V = TypeVar("V")
 SEARCH_PATIENCE_S = 1.0
 ANSWER_PATIENCE_S = 10.0
 """How long a process waits for what another has begun: about as long as that takes."""
-TUNED_COSINES = {"multilingual-e5-small": 0.8}
-"""From which cosine on a question is proposed as the same: with the gate of words behind it, one of
-two million pairs of different questions passes (benchmarks/caching/near.json)."""
-UNKNOWN_COSINE = 0.95
 MARKS_KEPT = 4096
 
 
@@ -307,7 +303,6 @@ class TierOpener:
         settings, embedder = self._settings.answers.near, self.tiers.embedder
         if not settings.enabled or embedder is None:
             return None
-        tuned = TUNED_COSINES.get(embedder.spec.name, UNKNOWN_COSINE)
         self.tiers.near = NearQuestions(settings)
         parts = NearParts(
             questions=self.tiers.near,
@@ -316,7 +311,7 @@ class TierOpener:
             rules=lambda: self.tiers.rules,
             scope_of=self._scheme(template).scope,
             embedder=embedder,
-            min_cosine=settings.min_cosine or tuned,
+            min_cosine=least_cosine(settings, embedder.spec.name),
             asked=self._askers.note,
         )
         self._near = self.tiers.nearby = NearAnswers(parts)

@@ -66,6 +66,8 @@ async def open_targets(
         endpoint = Endpoint(url=words.url, kb=words.kb or "", api_key=read_key(words.key_file))
         async with open_remote(endpoint) as remote:
             await remote.reach()
+            if not words.put:
+                await remote.confirm_kb()
 
             async def at_server(asked: QuestionSet) -> Target:
                 if words.put:

@@ -90,6 +90,8 @@ def tune(
     judging.check()
     if judging.wanted and words.queries is None:
         raise ConfigError("a judge is asked about questions: name them with --queries.")
+    if words.kb is not None and words.paths:
+        raise ConfigError("name files and folders to tune on, or a knowledge base by --kb: one.")
     study = _study(words)
     settings = load(config, flags)
     for path in (words.patch, words.svg, words.study):

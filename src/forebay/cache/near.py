@@ -23,6 +23,19 @@ PROPOSED = 4
 _GROWTH = 4
 
 
+FALSE_HITS = {
+    "multilingual-e5-small": {
+        0.6: 0.191, 0.7: 0.158, 0.75: 0.139, 0.8: 0.112, 0.85: 0.083, 0.9: 0.063, 0.95: 0.01,
+    },
+}  # fmt: skip
+"""By embedder and least cosine: of a million pairs of questions, so many of different meaning pass
+cosine and words (303 million labelled pairs, benchmarks/caching/near.json)."""
+UNKNOWN_COSINE = 0.95
+"""For embedders without labelled pairs."""
+NOTHING = 1.1
+"""A cosine that no question has."""
+
+
 class NearSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When an answer to another question will do."""
 
@@ -32,14 +45,36 @@ class NearSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_cosine: Annotated[
         float,
         Meta(
-            description="Least cosine of two questions; 0: what the embedder was tuned to.",
+            description="Least cosine of two questions; 0: what keeps to the budget of false hits.",
             ge=0.0,
             le=1.0,
         ),
     ] = 0.0
+    false_hits_per_million: Annotated[
+        float,
+        Meta(
+            description="Of a million pairs of questions, so many of different meaning may pass "
+            "for the same; known for the built-in embedder.",
+            ge=0.0,
+        ),
+    ] = 0.12
     max_questions: Annotated[
         int, Meta(description="Questions remembered in each process.", ge=1, le=1_000_000)
     ] = 20_000
+
+
+def least_cosine(settings: NearSettings, embedder: str) -> float:
+    """From which cosine on a question is proposed as the same, for the embedder of that name.
+
+    The least that keeps to the budget of false hits; above any cosine where none does.
+    """
+    if settings.min_cosine:
+        return settings.min_cosine
+    measured = FALSE_HITS.get(embedder)
+    if measured is None:
+        return UNKNOWN_COSINE
+    budget = settings.false_hits_per_million
+    return min((cosine for cosine, false in measured.items() if false <= budget), default=NOTHING)
 
 
 class _Scope:

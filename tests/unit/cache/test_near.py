@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-import numpy as np
+import json
+from pathlib import Path
 
-from forebay.cache.near import NearQuestions, NearSettings
+import numpy as np
+import pytest
+
+from forebay.cache.near import (
+    FALSE_HITS,
+    NOTHING,
+    UNKNOWN_COSINE,
+    NearQuestions,
+    NearSettings,
+    least_cosine,
+)
 
 SCOPE = b"s"
 
@@ -82,3 +93,38 @@ def test_a_full_scope_forgets_its_oldest_questions_and_not_all() -> None:
     for number in (15, 39):
         found = questions.find(b"scope", f"question {number}", vectors[number], 0.9)
         assert found == [b"k%d" % number]
+
+
+@pytest.mark.parametrize(
+    ("budget", "cosine"),
+    [(0.12, 0.8), (1.0, 0.6), (0.07, 0.9), (0.02, 0.95), (0.001, NOTHING), (0.0, NOTHING)],
+)
+def test_the_budget_of_false_hits_picks_the_cosine(budget: float, cosine: float) -> None:
+    settings = NearSettings(false_hits_per_million=budget)
+    assert least_cosine(settings, "multilingual-e5-small") == cosine
+    assert least_cosine(settings, "another") == UNKNOWN_COSINE
+
+
+def test_a_cosine_that_was_set_is_taken() -> None:
+    settings = NearSettings(min_cosine=0.7, false_hits_per_million=0.0)
+    assert least_cosine(settings, "multilingual-e5-small") == 0.7
+    assert least_cosine(settings, "another") == 0.7
+
+
+def test_the_default_budget_is_what_the_built_in_embedder_was_tuned_to() -> None:
+    assert least_cosine(NearSettings(), "multilingual-e5-small") == 0.8
+
+
+def test_false_hits_are_those_measured() -> None:
+    file = Path(__file__).parents[3] / "benchmarks" / "caching" / "near.json"
+    measured = json.loads(file.read_bytes())
+    sets = [measured[name] for name in ("banking77", "clinc150")]
+    pairs = sum(one["pairs"] for one in sets)
+    for at, (cosine, told) in enumerate(FALSE_HITS[measured["embedder"]].items()):
+        rows = [one["by_cosine"][at] for one in sets]
+        assert {row["min_cosine"] for row in rows} == {cosine}
+        false = sum(
+            one["passed_other_intent"] * row["other_kept"]
+            for one, row in zip(sets, rows, strict=True)
+        )
+        assert told == pytest.approx(1e6 * false / pairs, abs=0.001)

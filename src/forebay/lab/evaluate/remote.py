@@ -6,13 +6,20 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
 import msgspec
 
-from forebay.kernel.errors import DeadlineExceeded, EngineError, EngineRefused, Unavailable
+from forebay.kernel.errors import (
+    DeadlineExceeded,
+    EngineError,
+    EngineRefused,
+    NotFound,
+    Unavailable,
+)
 from forebay.lab.evaluate.datasets import Document, Question
 from forebay.lab.evaluate.target import Cited, Found, Passage, Said
 
@@ -21,6 +28,7 @@ _MAX_BYTES = 16 * 1024 * 1024
 _SAID_CHARACTERS = 300
 _CONNECT_S = 30.0
 _PUT_S = 300.0
+_BY_KEY = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +109,30 @@ class RemoteTarget:
         """GET /healthz, whatever it answers; ``Unavailable`` when nothing does."""
         with suppress(EngineRefused):
             await self._send("GET", "/healthz", data=b"", headers={})
+
+    async def confirm_kb(self) -> None:
+        """GET the knowledge base; ``NotFound`` where the server has none that may be read.
+
+        ``EngineRefused`` for a key it does not take. A server without that route is not asked.
+        """
+        kb = self._endpoint.kb
+        try:
+            await self._send("GET", f"/v1/kb/{quote(kb, safe='')}", data=b"", headers={})
+        except EngineRefused as error:
+            if error.status in _BY_KEY:
+                raise
+            if error.status == HTTPStatus.NOT_FOUND and await self._serves_kbs():
+                raise NotFound(
+                    f"there is no knowledge base {kb!r} at {self._endpoint.root}, or the key may "
+                    "not read it; name one that `GET /v1/kb` lists."
+                ) from error
+
+    async def _serves_kbs(self) -> bool:
+        try:
+            await self._send("GET", "/v1/kb", data=b"", headers={})
+        except EngineRefused:
+            return False
+        return True
 
     async def search(self, question: Question, top_k: int) -> Found:
         """POST /v1/search."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from forebay.kernel.errors import EngineError, EngineRefused, Unavailable
+from forebay.kernel.errors import EngineError, EngineRefused, NotFound, Unavailable
 from forebay.lab.evaluate.datasets import Document, Question
 from forebay.lab.evaluate.remote import Endpoint, RemoteTarget, open_remote
 from tests.unit.lab.evaluate.scripted import Scripted
@@ -94,3 +94,35 @@ async def test_a_server_is_reached_whatever_it_answers() -> None:
         await target.reach()
     [asked] = server.requests
     assert (asked.method, asked.raw_path) == ("GET", "/healthz")
+
+
+def answering(**by_path: int) -> Scripted:
+    """A server that answers these statuses to paths by their last part."""
+
+    def status(path: str, _: object) -> web.Response:
+        return web.json_response({}, status=by_path.get(path.rsplit("/", 1)[-1], 200))
+
+    return Scripted(status)
+
+
+async def test_a_knowledge_base_that_is_not_there_is_told_before_any_question() -> None:
+    async with answering(boats=404) as server, asking(server) as target:
+        with pytest.raises(NotFound, match=r"no knowledge base 'boats' at http"):
+            await target.confirm_kb()
+    assert [one.raw_path for one in server.requests] == ["/v1/kb/boats", "/v1/kb"]
+
+
+@pytest.mark.parametrize(
+    "statuses", [{}, {"boats": 404, "kb": 404}, {"boats": 405}, {"boats": 500}]
+)
+async def test_a_server_that_does_not_list_them_is_asked_all_the_same(
+    statuses: dict[str, int],
+) -> None:
+    async with answering(**statuses) as server, asking(server) as target:
+        await target.confirm_kb()
+
+
+async def test_a_key_that_is_not_taken_is_told_before_any_question() -> None:
+    async with answering(boats=401) as server, asking(server) as target:
+        with pytest.raises(EngineRefused, match="401"):
+            await target.confirm_kb()
