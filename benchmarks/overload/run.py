@@ -1,6 +1,7 @@
 """Overload in real time and, beside it, on the virtual clock: see README.md.
 
-``pulse`` is the exam of F1.13 at a quarter of its rates, beside a limiter of requests a second;
+``pulse`` is the exam of F1.13 at a quarter of its rates, beside a limiter of requests a second,
+``full`` the whole of it, on the virtual clock only;
 ``ladder`` offers 1 to 10 times what the engine can do; ``prompt`` sends prompts of 2 MB into light
 traffic; ``refused`` reads in the gateway's log how long it takes to refuse.
 ``--part virtual`` predicts (and finds the limiter's rate), ``--part real`` measures,
@@ -39,6 +40,7 @@ HERE = Path(__file__).resolve().parent
 ADDED_TOKENS = 301
 """What the gateway puts around a question here, measured as the difference of the means."""
 CALM, PULSE = 50.0, 200.0
+FULL = 4
 CALM_S, PULSE_S, AFTER_S = 25.0, 15.0, 10.0
 WARM_S = 12.0
 PATIENT = ShedSettings(target_s=5.0, interval_s=5.0, max_wait_s=30.0)
@@ -60,9 +62,10 @@ REFUSED_FACTORS, REFUSED_S = (5, 10), 15.0
 LIGHT_S, PROMPT_S, PROMPTS_EVERY_S, PROMPT_BYTES = 100.0, 10.0, 1.0, 2_000_000
 
 
-def exam(folder: Path) -> Workload:
-    """Calm, pulse, calm."""
-    return load(folder, steps((CALM, CALM_S), (PULSE, PULSE_S), (CALM, AFTER_S)), mixed())
+def exam(folder: Path, times: float = 1.0) -> Workload:
+    """Calm, pulse, calm; at so many times the rates."""
+    parts = ((CALM, CALM_S), (PULSE, PULSE_S), (CALM, AFTER_S))
+    return load(folder, steps(*((times * rate, length) for rate, length in parts)), mixed())
 
 
 def ladder(folder: Path) -> Workload:
@@ -190,6 +193,19 @@ def _equal_limit(asked: Workload, p99_s: float, seed: int) -> float:
     return best
 
 
+async def full(folder: Path, seed: int, part: str) -> dict[str, Any]:
+    """The exam at its own rates, 200 and 800 a second, with four times the engines."""
+    if part != "virtual":
+        return {}
+    four = tuple(msgspec.structs.replace(pool, replicas=FULL * pool.replicas) for pool in EXAM)
+    found = predicted(Built(exam(folder, FULL), ADDED_TOKENS), four, seed)
+    rates = [FULL * rate for rate in (75.0, 80.0, 85.0, 90.0, 95.0, 100.0, 110.0)]
+    return {
+        "straight_on_at_best_per_s": round(knee(folder, mixed(), four, rates), 2),
+        "admission": exam_figures(found),
+    }
+
+
 async def climb(folder: Path, seed: int, part: str) -> dict[str, Any]:
     """Once to ten times the capacity."""
     asked = ladder(folder)
@@ -298,7 +314,7 @@ def _refusals_logged(log: Path) -> Iterator[float]:
             yield said["duration_ms"] / 1000
 
 
-SCENES = {"pulse": pulse, "ladder": climb, "prompt": prompt, "refused": refused}
+SCENES = {"pulse": pulse, "full": full, "ladder": climb, "prompt": prompt, "refused": refused}
 
 
 def _stored(scene: str) -> dict[str, Any]:
