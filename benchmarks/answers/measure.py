@@ -4,10 +4,11 @@
     python benchmarks/answers/measure.py --show        # the development half's failures, too
 
 A scene has two things of a kind that the documents tell of, and a third that they do not. Its
-facts are stated of both things, of one of them alone, or twice and differently. Each half of the
+facts are stated of both things, of one of them alone, or twice and differently. Each part of the
 scenes makes knowledge bases of its own, in either language and mixed (the second documents in the
 other language); every question goes through the production retriever with the built-in embedder
-and its five hits to the extractive generator. ``unseen.toml`` is looked at as sums only.
+and its five hits to the extractive generator. ``unseen.toml`` and ``fresh.toml`` are looked at as
+sums only; the latter has pages of prose, too, with questions as people put them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ from forebay.testing.generation import context
 from forebay.testing.index_feed import MemoryIndexFeed
 
 HERE = Path(__file__).resolve().parent
-HALVES = ("development", "unseen")
+PARTS = ("development", "unseen", "fresh")
+PROSE = "prose"
 LANGUAGES = ("en", "zh")
 Kind = Literal["answerable", "twice alike", "near miss", "unstated", "contradictory", "unrelated"]
 
@@ -50,8 +52,8 @@ class Question(msgspec.Struct, frozen=True):
     """A question, what it is to show, and the values an answer must hold, spellings apart.
 
     ``answerable``: stated once. ``twice alike``: twice, in two notations. ``near miss``: stated of
-    a sibling only. ``unstated``: the thing is known, this of it is not. ``unrelated``: of the
-    other half.
+    a sibling only. ``unstated``: the thing is known, this of it is not. ``unrelated``: of another
+    part.
     """
 
     kind: Kind
@@ -71,10 +73,10 @@ class Row(msgspec.Struct, frozen=True):
     milliseconds: float
 
 
-def scenes(half: str) -> list[dict[str, Any]]:
-    """The scenes of one half."""
+def scenes(half: str, what: str = "scene") -> list[dict[str, Any]]:
+    """The scenes of one part, or its pages."""
     with (HERE / f"{half}.toml").open("rb") as file:
-        found: list[dict[str, Any]] = tomllib.load(file)["scene"]
+        found: list[dict[str, Any]] = tomllib.load(file)[what]
     return found
 
 
@@ -124,9 +126,23 @@ def questions(half: str, asked: str, first: str, second: str) -> Iterator[Questi
         yield Question("near miss", filled(texts[2], b))
         for absent, thing in zip(scene["absent"], (a, b), strict=True):
             yield Question("unstated", filled(absent[asked == "zh"], thing))
-    for scene in scenes(HALVES[half == HALVES[0]]):
+    for scene in scenes(PARTS[half == PARTS[0]]):
         fact = scene["facts"][1]
         yield Question("unrelated", filled(fact[0 if asked == "en" else 4], scene[asked][0]))
+
+
+def prose(half: str, language: str) -> tuple[list[tuple[str, str]], list[tuple[str, Question]]]:
+    """The pages of a part in one language, and (language pair, question) in both."""
+    pages = scenes(half, "page")
+    asked = []
+    for page in pages:
+        for kind, english, values, chinese, others in page["ask"]:
+            there = tuple(values if language == "en" else others)
+            asked += [
+                (f"{one} on {language}", Question(kind, text, there))
+                for one, text in (("en", english), ("zh", chinese))
+            ]
+    return [(f"{half}-page-{at}", page[language]) for at, page in enumerate(pages)], asked
 
 
 class Asker:
@@ -137,7 +153,9 @@ class Asker:
 
     async def fill(self, record: MemoryIndexFeed, texts: Sequence[tuple[str, str]]) -> None:
         """Commit documents of one chunk each, with their vectors."""
-        ids = [record.add(text, document=name)[0] for name, text in texts]
+        ids = [
+            record.add(text, document=name, language=language_of(text))[0] for name, text in texts
+        ]
         found = await self._embedder.embed([text for _, text in texts], kind="passage")
         rows = np.frombuffer(found.data, "<f4").reshape(len(ids), -1)
         record.embed(dict(zip(ids, rows, strict=True)))
@@ -146,8 +164,24 @@ class Asker:
         self, half: str, first: str, second: str
     ) -> list[tuple[str, Question, tuple[Hit, ...]]]:
         """Every question over one knowledge base with what was found for it."""
+        asked = []
+        for language in LANGUAGES:
+            pair = (
+                f"{language} on {first}" if first == second else f"{language} on {first}+{second}"
+            )
+            asked += [
+                (pair, question)
+                for question in questions(half, language, first, second)
+                if first == second or question.kind not in ("near miss", "unstated", "unrelated")
+            ]
+        return await self.found(list(documents(half, first, second)), asked)
+
+    async def found(
+        self, texts: Sequence[tuple[str, str]], asked: Sequence[tuple[str, Question]]
+    ) -> list[tuple[str, Question, tuple[Hit, ...]]]:
+        """What is found for each of (language pair, question) in a knowledge base of ``texts``."""
         record = MemoryIndexFeed(self._embedder.spec.dimensions)
-        await self.fill(record, list(documents(half, first, second)))
+        await self.fill(record, texts)
         rows = []
         with tempfile.TemporaryDirectory() as folder, search_executor(1) as pool:
             fingerprint = self._embedder.spec.fingerprint
@@ -155,14 +189,10 @@ class Asker:
                 Path(folder), "kb", record, writable=True, fingerprint=lambda: fingerprint
             )
             retriever = HybridRetriever(lambda kb: index, self._embedder, RetrievalSettings(), pool)
-            for asked in LANGUAGES:
-                pair = f"{asked} on {first}" if first == second else f"{asked} on {first}+{second}"
-                for question in questions(half, asked, first, second):
-                    if first != second and question.kind in ("near miss", "unstated", "unrelated"):
-                        continue
-                    request = SearchRequest(kb="kb", query=question.text)
-                    found = await retriever.retrieve(context(), request)
-                    rows.append((pair, question, found.hits))
+            for pair, question in asked:
+                request = SearchRequest(kb="kb", query=question.text)
+                found = await retriever.retrieve(context(), request)
+                rows.append((pair, question, found.hits))
             index.close()
         return rows
 
@@ -247,7 +277,7 @@ KINDS = ("en on en", "zh on zh", "zh on en", "en on zh", "en on en+zh", "zh on e
 def table(rows: Sequence[Row]) -> dict[str, Any]:
     """Rates by half and language pair; ``same`` and ``across`` are sums."""
     found: dict[str, Any] = {}
-    for half in HALVES:
+    for half in (*PARTS, PROSE):
         mine = [row for row in rows if row.half == half]
         groups = {pair: [row for row in mine if row.pair == pair] for pair in KINDS}
         groups["same"] = groups["en on en"] + groups["zh on zh"]
@@ -268,12 +298,15 @@ async def everything() -> list[tuple[str, str, Question, tuple[Hit, ...]]]:
         raise SystemExit("no embedder is configured")
     asker = Asker(embedder)
     found = []
-    for half in HALVES:
+    for half in PARTS:
         for first in LANGUAGES:
             for second in LANGUAGES:
                 rows = await asker.hits(half, first, second)
                 found += [(half, pair, question, hits) for pair, question, hits in rows]
         print(f"asked {half}", file=sys.stderr)
+    for language in LANGUAGES:
+        rows = await asker.found(*prose(PARTS[-1], language))
+        found += [(PROSE, pair, question, hits) for pair, question, hits in rows]
     await embedder.close()
     return found
 
@@ -294,7 +327,7 @@ def main() -> None:
 def show(rows: Sequence[Row]) -> None:
     """Print what went wrong in the development half."""
     for row in rows:
-        if row.half != HALVES[0]:
+        if row.half != PARTS[0]:
             continue
         kind = row.question.kind
         good = row.refused
