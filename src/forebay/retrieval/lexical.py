@@ -29,7 +29,7 @@ from forebay.retrieval.counts import FactsCache, pack_facts
 from forebay.retrieval.engine import GuardedSearcher, IndexDamaged, is_interrupt
 from forebay.retrieval.files import read_struct, sync_folder, write_passing, write_struct
 from forebay.retrieval.keys import row_keys
-from forebay.retrieval.lexical_base import LexicalBase
+from forebay.retrieval.lexical_base import CHINESE, LexicalBase
 from forebay.retrieval.lexical_files import (
     Applied,
     Fold,
@@ -44,7 +44,6 @@ from forebay.retrieval.recent import Entry, Recent
 from forebay.retrieval.settings import LexicalSettings
 from forebay.retrieval.terms import Analyzer
 
-CHINESE = "zh"
 _ROWS_PER_BATCH = 256
 _CHANGE_CHUNKS_MAX = 128
 """A change of more chunks is written to the files at once."""

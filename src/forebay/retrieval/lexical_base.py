@@ -13,12 +13,13 @@ import tantivy
 
 from forebay.retrieval.counts import FactsCache
 from forebay.retrieval.engine import GuardedSearcher
-from forebay.retrieval.keys import ALIVE
+from forebay.retrieval.keys import ALIVE, language_key
 
 Demands = tuple[tuple[str, ...], ...]
 Ids = npt.NDArray[np.int64]
 
 NO_IDS: Ids = np.empty(0, np.int64)
+CHINESE = "zh"
 _ALLOWED_SETS_MAX = 32
 _IDF_MAX = 20_000
 _FEW_IDS = 2048
@@ -50,6 +51,7 @@ class LexicalBase:
         self.chunks = 0 if searcher is None else searcher.num_docs
         self.segments = 0 if searcher is None else searcher.num_segments
         self.length, self._counted = self._statistics()
+        self.by_language = self._languages()
 
     def _statistics(self) -> tuple[float, int]:
         """Terms of all living chunks, and how many chunks the engine counts, dead ones too."""
@@ -58,6 +60,13 @@ class LexicalBase:
         everything = tantivy.Query.all_query()
         total = self._searcher.aggregate(everything, {"total": {"sum": {"field": "length"}}})
         return float(total["total"]["value"]), self._searcher.doc_freq("keys", ALIVE)
+
+    def _languages(self) -> tuple[int, int]:
+        """Chunks of Chinese documents and of others, dead ones too: some or none is what counts."""
+        if self._searcher is None or not self.chunks:
+            return 0, 0
+        chinese = self._searcher.doc_freq("keys", language_key(CHINESE))
+        return chinese, self._counted - chinese
 
     def frequency(self, term: str) -> int:
         """Return how many living chunks hold ``term``."""

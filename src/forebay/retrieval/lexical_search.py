@@ -23,7 +23,7 @@ from forebay.retrieval.counts import (
 from forebay.retrieval.lexical_base import NO_IDS, Demands, Ids, LexicalBase
 from forebay.retrieval.recent import Recent, changed_terms
 from forebay.retrieval.settings import LexicalSettings
-from forebay.retrieval.terms import Analyzer
+from forebay.retrieval.terms import Analyzer, is_chinese
 
 _FREQUENCIES_MAX = 20_000
 
@@ -179,6 +179,13 @@ class LexicalView:
         """Return which of ``chunk_ids`` are of Chinese documents; unknown ones are not."""
         packed = self._packed(chunk_ids)
         return np.array([data is not None and packed_chinese(data) for data in packed], np.bool_)
+
+    def has_foreign(self, text: str) -> bool:
+        """Whether there are chunks in another language than ``text``, Chinese or not."""
+        chinese, other = self.base.by_language
+        chinese += self.recent.chinese
+        other += len(self.recent.added) - self.recent.chinese
+        return (other if is_chinese(text) else chinese) > 0
 
     def allowed(self, demands: Demands) -> Ids:
         """Return the ids of all chunks that meet ``demands``, ascending."""

@@ -21,6 +21,7 @@ from forebay.retrieval.counts import (
     FactsTable,
     Hashes,
     Mask,
+    packed_chinese,
     packed_hashes,
     packed_length,
 )
@@ -72,6 +73,11 @@ class Recent:
         """Terms of the living chunks less those of the dead ones."""
         alive = sum(packed_length(entry.facts) for entry in self.added.values())
         return alive - sum(packed_length(data) for data in self.dead.values())
+
+    @cached_property
+    def chinese(self) -> int:
+        """How many of the living chunks are of Chinese documents."""
+        return sum(packed_chinese(entry.facts) for entry in self.added.values())
 
     def frequency(self, term_key: int) -> int:
         """Return how many more chunks hold a term, by its hash, than the files say."""

@@ -29,20 +29,17 @@ from forebay.kernel.stages import (
     SearchResult,
     at_work_s,
 )
+from forebay.retrieval.beside import by_words_beside, wants_beside
 from forebay.retrieval.engine import IndexDamaged
 from forebay.retrieval.evidence import MeaningLeg, evidence_of, leg_list, meaning_constants
 from forebay.retrieval.fusion import (
-    Floats,
     compare_legs,
-    credit_foreign,
-    fuse,
     meaning_score,
-    words_score,
     words_weight,
 )
 from forebay.retrieval.index import Snapshot
-from forebay.retrieval.languages import foreign_mask
-from forebay.retrieval.lexical_search import LexicalHits, LexicalQuery
+from forebay.retrieval.legs import VectorLeg, fuse_legs, search_vectors
+from forebay.retrieval.lexical_search import LexicalHits
 from forebay.retrieval.patience import Trial
 from forebay.retrieval.relevance import probability
 from forebay.retrieval.searching import (
@@ -59,7 +56,7 @@ from forebay.retrieval.searching import (
     beyond_copies,
     fetch,
 )
-from forebay.retrieval.segments import Floats32, Ids, decode
+from forebay.retrieval.segments import Floats32, decode
 from forebay.retrieval.settings import RetrievalSettings
 from forebay.retrieval.words import Words, asked_of, by_words, enough, find_words
 
@@ -68,8 +65,6 @@ PARTLY_EMBEDDED = "partly_embedded"
 """Why an answer by both legs is flagged: of many chunks only the words could be searched."""
 _AMONG = 10
 """Where the vector leg must have what words were fairly sure of, to have found it (F0.11)."""
-_PROPOSED_MAX = 4096
-"""Vectors looked at for a reader with few rights, when nobody can say which chunks those are."""
 _SET_UP_WRONGLY = frozenset({401, 403, 404})
 """What an embedder answers whose key, address or model is wrong: the next text fares no better."""
 
@@ -115,10 +110,15 @@ class HybridRetriever:
             _check_usable(embedder, search.snapshot)
         words = await find_words(searching, search)
         # Who set no embedder up has chosen words, as a sure search does: no step down.
-        if embedder is None or enough(search, words):
+        if embedder is None:
+            return await by_words(searching, search, words, sure=True)
+        if enough(search, words):
+            beside = words.exit.taken and wants_beside(search, settings.early_exit_foreign)
+            if beside:
+                return await by_words_beside(searching, search, words)
             return await by_words(searching, search, words, sure=True)
 
-        def fused(vector: _VectorLeg) -> Answer:
+        def fused(vector: VectorLeg) -> Answer:
             return self._fused(search, words, vector)
 
         found = await _by_meaning(searching, search, embedder, words.hits, fused)
@@ -134,12 +134,12 @@ class HybridRetriever:
             uses=(words.use, *found.used(_witness(words, settings))),
         )
 
-    def _fused(self, search: Search, words: Words, vector: _VectorLeg) -> Answer:
+    def _fused(self, search: Search, words: Words, vector: VectorLeg) -> Answer:
         compared = compare_legs(words.features, words.hits.ids, vector.best)
         settings = self._searching.settings
         weight = words_weight(compared, settings.fusion, search.request.kind)
         foreign_words = settings.fusion.foreign_words
-        ranked = _fuse(search, words.query, words.hits, vector, weight, foreign_words)
+        ranked = fuse_legs(search, words.query, words.hits, vector, weight, foreign_words)
         hits, fused = fetch(search, ranked, distinct=settings.distinct)
         fused = fused.within(words.exit.leeway)
         vectors = search.snapshot.vectors
@@ -185,7 +185,7 @@ class MeaningRetriever:
         with searching.entered(ctx, request) as search:
             _check_usable(self._embedder, search.snapshot)
 
-            def alone(vector: _VectorLeg) -> Answer:
+            def alone(vector: VectorLeg) -> Answer:
                 meaning = np.clip(meaning_score(vector.cosine, vector.background), 0.0, 1.0)
                 unseen = np.zeros(len(vector.ids))
                 ranked = Ranked(vector.ids, meaning, unseen, vector.cosine)
@@ -203,17 +203,6 @@ class MeaningRetriever:
         )
 
 
-class _VectorLeg(msgspec.Struct, frozen=True):
-    """The vector leg's hits, best first, and the cosines of both legs' hits (NaN: no vector)."""
-
-    query: Floats32
-    best: Ids
-    best_scores: Floats32
-    ids: Ids
-    cosine: Floats
-    background: float
-
-
 class _Found(msgspec.Struct, frozen=True):
     """An answer with vectors; ``took_s``: what embedder and index worked.
 
@@ -221,7 +210,7 @@ class _Found(msgspec.Struct, frozen=True):
     """
 
     answer: Answer
-    leg: _VectorLeg
+    leg: VectorLeg
     took_s: float
     remembered: bool
 
@@ -273,7 +262,7 @@ async def _by_meaning(
     search: Search,
     embedder: Embedder,
     words: LexicalHits | None,
-    answer: Callable[[_VectorLeg], Answer],
+    answer: Callable[[VectorLeg], Answer],
 ) -> _Found:
     """Embed, search by meaning, and answer; ``PartFailed`` when that takes too long or fails."""
     ctx = search.ctx
@@ -285,9 +274,9 @@ async def _by_meaning(
             if search.request.hypothesis:
                 query = await _beside(trial, embedder, search.request.hypothesis, query)
 
-            def work(lap: Lap) -> tuple[Answer, _VectorLeg]:
+            def work(lap: Lap) -> tuple[Answer, VectorLeg]:
                 trial.begin(here=True)
-                leg = _search_vectors(search, query, words)
+                leg = search_vectors(search, query, words)
                 # What follows is not the vectors' time.
                 trial.done()
                 lap()
@@ -339,39 +328,3 @@ async def _beside(trial: Trial, embedder: Embedder, hypothesis: str, query: Floa
     both = query + decode(found.data, 1, found.dimensions)
     length = float(np.linalg.norm(both))
     return both / np.float32(length) if length > 0.0 else query
-
-
-def _search_vectors(search: Search, query: Floats32, words: LexicalHits | None) -> _VectorLeg:
-    snapshot = search.snapshot
-    background = snapshot.vectors.background(query).mean
-    if words is None:
-        # Nobody can say beforehand which chunks may be seen: the record says it of each.
-        limit = _PROPOSED_MAX if search.demands else search.limit
-        found, scores = snapshot.search_vectors(query, limit, ())
-        return _VectorLeg(query, found, scores, found, scores.astype(np.float64), background)
-    found, scores = snapshot.search_vectors(query, search.limit, search.demands)
-    ids = np.union1d(found, words.ids)
-    cosine = snapshot.vectors.score(query, ids).astype(np.float64)
-    return _VectorLeg(query, found, scores, ids, cosine, background)
-
-
-def _fuse(
-    search: Search,
-    query: LexicalQuery,
-    words: LexicalHits,
-    vector: _VectorLeg,
-    weight: float,
-    foreign_words: float,
-) -> Ranked:
-    ids, lexical = vector.ids, search.snapshot.lexical
-    bm25 = np.zeros(len(ids))
-    bm25[np.searchsorted(ids, words.ids)] = words.scores
-    only_vector = np.setdiff1d(ids, words.ids)
-    rest = lexical.score(query, only_vector.tolist())
-    bm25[np.searchsorted(ids, rest.ids)] = rest.scores
-    meaning = meaning_score(vector.cosine, vector.background)
-    foreign = foreign_mask(lexical, search.request.query, ids)
-    held = credit_foreign(words_score(bm25, query.ideal), meaning, foreign, foreign_words)
-    scores = fuse(held, meaning, weight)
-    order = np.lexsort((ids, -scores))
-    return Ranked(ids[order], scores[order], bm25[order], vector.cosine[order])

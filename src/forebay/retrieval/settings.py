@@ -185,6 +185,15 @@ class RetrievalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             gt=0.0,
         ),
     ] = 0.92
+    early_exit_foreign: Annotated[
+        float,
+        Meta(
+            description="Of the best hit's words, what a chunk in another language is credited per "
+            "nearness to that hit where vectors are skipped; 0: none is looked for then.",
+            ge=0.0,
+            le=1.0,
+        ),
+    ] = 0.9
     whole_share: Annotated[
         float,
         Meta(

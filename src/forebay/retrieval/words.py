@@ -121,14 +121,7 @@ async def by_words(
     """Answer by words alone; ``sure``: that is as good as any answer."""
 
     def work(_: Lap) -> Answer:
-        unseen = np.full(len(words.hits.ids), np.nan)
-        shares = words_score(words.hits.scores, words.query.ideal)
-        ranked = Ranked(words.hits.ids, shares, words.hits.scores, unseen)
-        hits, fused = fetch(search, ranked, distinct=searching.settings.distinct)
-        if words.exit.taken:
-            fused = fused.within(words.exit.leeway)
-        asked = asked_of(search, words.query)
-        return Answer(hits, evidence_of(asked, words.hits, None, fused) if sure else None)
+        return answer_by_words(searching, search, words, sure=sure)
 
     answer = await searching.work(search.ctx, ("fusion",), work)
     search.ctx.rung = WORDS
@@ -141,6 +134,18 @@ async def by_words(
         sure=sure,
         uses=(words.use,),
     )
+
+
+def answer_by_words(searching: Searching, search: Search, words: Words, *, sure: bool) -> Answer:
+    """The hits of words alone; blocks for their texts."""
+    unseen = np.full(len(words.hits.ids), np.nan)
+    shares = words_score(words.hits.scores, words.query.ideal)
+    ranked = Ranked(words.hits.ids, shares, words.hits.scores, unseen)
+    hits, fused = fetch(search, ranked, distinct=searching.settings.distinct)
+    if words.exit.taken:
+        fused = fused.within(words.exit.leeway)
+    asked = asked_of(search, words.query)
+    return Answer(hits, evidence_of(asked, words.hits, None, fused) if sure else None)
 
 
 def asked_of(search: Search, query: LexicalQuery) -> Asked:

@@ -1,0 +1,70 @@
+"""What another language says of the same, beside words that are sure.
+
+A search whose words are sure asks for no vector of the question, and only vectors cross languages.
+But its best hit has a vector: what lies near that in the other language is found without an
+embedder, and an answer can show both sides where documents of two languages differ.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from forebay.kernel.context import Coverage
+from forebay.kernel.stages import SearchResult
+from forebay.retrieval.evidence import MeaningLeg, evidence_of, leg_list, meaning_constants
+from forebay.retrieval.legs import VectorLeg, fuse_legs, search_vectors
+from forebay.retrieval.searching import Answer, Lap, Search, Searching, fetch
+from forebay.retrieval.words import WORDS, Words, answer_by_words, asked_of
+
+_WORDS_ALONE = 1.0
+"""The weight of words: all but chunks in another language are ordered by them."""
+
+
+def wants_beside(search: Search, foreign: float) -> bool:
+    """Whether there is anything in another language, and whether it is to be looked for."""
+    return foreign > 0.0 and search.snapshot.lexical.has_foreign(search.request.query)
+
+
+async def by_words_beside(searching: Searching, search: Search, words: Words) -> SearchResult:
+    """Answer by words that are sure, with what is near their best hit in another language."""
+
+    def work(lap: Lap) -> Answer:
+        vector, known = search.snapshot.vectors.stored(words.hits.ids[:1])
+        leg = search_vectors(search, vector, words.hits) if known.all() else None
+        lap()
+        if leg is None:
+            return answer_by_words(searching, search, words, sure=True)
+        return _answer(searching, search, words, leg)
+
+    answer = await searching.work(search.ctx, ("search.vector", "fusion"), work)
+    search.ctx.rung = WORDS
+    return SearchResult(
+        answer.hits,
+        WORDS,
+        search.snapshot.version,
+        answer.evidence,
+        coverage=Coverage(words=1.0, vectors=None),
+        sure=True,
+        uses=(words.use,),
+    )
+
+
+def _answer(searching: Searching, search: Search, words: Words, leg: VectorLeg) -> Answer:
+    settings = searching.settings
+    # Less than the best hit has itself: what is beside it stays behind it.
+    credit = settings.early_exit_foreign * words.features.share
+    ranked = fuse_legs(search, words.query, words.hits, leg, _WORDS_ALONE, credit)
+    # Cosines to a chunk are none to the question.
+    unseen = msgspec.structs.replace(ranked, cosine=np.full(len(ranked.ids), np.nan))
+    hits, fused = fetch(search, unseen, distinct=settings.distinct)
+    vectors = search.snapshot.vectors
+    constants = meaning_constants(
+        vectors.fingerprint or "", leg.query, leg.cosine, leg.background, (_WORDS_ALONE, credit)
+    )
+    asked = asked_of(search, words.query)
+    meant = MeaningLeg(leg_list(leg.best, leg.best_scores, asked.limit), constants)
+    # Words of a newer version than the vectors: what came between cannot be told later.
+    whole = vectors.version >= search.snapshot.version
+    fused = fused.within(words.exit.leeway)
+    return Answer(hits, evidence_of(asked, words.hits, meant, fused) if whole else None)

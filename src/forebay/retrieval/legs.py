@@ -1,0 +1,64 @@
+"""The two legs of a search side by side: what meaning found, and both as one ranking."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from forebay.retrieval.fusion import Floats, credit_foreign, fuse, meaning_score, words_score
+from forebay.retrieval.languages import foreign_mask
+from forebay.retrieval.lexical_search import LexicalHits, LexicalQuery
+from forebay.retrieval.searching import Ranked, Search
+from forebay.retrieval.segments import Floats32, Ids
+
+PROPOSED_MAX = 4096
+"""Vectors looked at for a reader with few rights, when nobody can say which chunks those are."""
+
+
+class VectorLeg(msgspec.Struct, frozen=True):
+    """The vector leg's hits, best first, and the cosines of both legs' hits (NaN: no vector)."""
+
+    query: Floats32
+    best: Ids
+    best_scores: Floats32
+    ids: Ids
+    cosine: Floats
+    background: float
+
+
+def search_vectors(search: Search, query: Floats32, words: LexicalHits | None) -> VectorLeg:
+    """Search by a vector of shape (1, dimensions), beside what words found; None: without them."""
+    snapshot = search.snapshot
+    background = snapshot.vectors.background(query).mean
+    if words is None:
+        # Nobody can say beforehand which chunks may be seen: the record says it of each.
+        limit = PROPOSED_MAX if search.demands else search.limit
+        found, scores = snapshot.search_vectors(query, limit, ())
+        return VectorLeg(query, found, scores, found, scores.astype(np.float64), background)
+    found, scores = snapshot.search_vectors(query, search.limit, search.demands)
+    ids = np.union1d(found, words.ids)
+    cosine = snapshot.vectors.score(query, ids).astype(np.float64)
+    return VectorLeg(query, found, scores, ids, cosine, background)
+
+
+def fuse_legs(
+    search: Search,
+    query: LexicalQuery,
+    words: LexicalHits,
+    vector: VectorLeg,
+    weight: float,
+    foreign_words: float,
+) -> Ranked:
+    """Both legs' candidates, best first; ``weight`` and ``foreign_words`` as in ``fusion``."""
+    ids, lexical = vector.ids, search.snapshot.lexical
+    bm25 = np.zeros(len(ids))
+    bm25[np.searchsorted(ids, words.ids)] = words.scores
+    only_vector = np.setdiff1d(ids, words.ids)
+    rest = lexical.score(query, only_vector.tolist())
+    bm25[np.searchsorted(ids, rest.ids)] = rest.scores
+    meaning = meaning_score(vector.cosine, vector.background)
+    foreign = foreign_mask(lexical, search.request.query, ids)
+    held = credit_foreign(words_score(bm25, query.ideal), meaning, foreign, foreign_words)
+    scores = fuse(held, meaning, weight)
+    order = np.lexsort((ids, -scores))
+    return Ranked(ids[order], scores[order], bm25[order], vector.cosine[order])
