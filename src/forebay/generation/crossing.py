@@ -12,21 +12,27 @@ from collections.abc import Sequence
 import msgspec
 
 from forebay.generation.answer_types import AnswerType
-from forebay.generation.quantities import differ, quantities, values_in
+from forebay.generation.lexicon import lexicon
+from forebay.generation.quantities import agree, differ, quantities, values_in
 from forebay.generation.sides import other_side
 from forebay.generation.subjects import Subject
-from forebay.generation.support import Scored
+from forebay.generation.support import Scored, held_of
 from forebay.generation.terms import Term, question_terms
 from forebay.kernel.documents import Hit
 
 _SHOWN = 0.3
 _IN_UNIT = 0.3
 _AGREES = 0.3
-_OWN = 0.5
+_OWN = 1.0
 _LATER = 0.02
 """Weights beside the score of the passage relative to the best: the type shown, the unit that was
 asked for, marks or codes in common, the question's own weight held, and each place further down the
 passage."""
+_SAME_TERMS = 0.65
+"""Share of what the best statement holds that the other side must hold too."""
+_A_WORD = 0.9
+_NAMED = frozenset(("who", "place"))
+"""Types whose answers are names, which are written in another way in each script."""
 _AS_NEAR = 0.2
 """Of the best hit's score, what a hit in the other script needs to be the other side."""
 
@@ -48,16 +54,17 @@ def choose_crossing(
     """Return the best statement and those beside it in its passage, in reading order."""
     kind, subject = asked
     total = sum(term.weight for term in terms) or 1.0
+    # The fewer of its words can be told, the less it says what a statement holds of them.
+    trust = _OWN * sum(term.weight > 0.0 for term in terms) / max(1, len(terms))
     top = max((hit.score for hit in hits), default=0.0) or 1.0
 
     def worth(one: Scored) -> float:
-        own = sum(term.weight * held for term, held in zip(terms, one.own, strict=True)) / total
         return (
             hits[one.passage].score / top
             + _SHOWN * (bool(kind.asked) and kind.shown(one.unit))
             + _IN_UNIT * kind.in_unit(one.unit)
             + _AGREES * subject.agrees(one.unit)
-            + _OWN * own
+            + trust * held_of(terms, one) / total
             - _LATER * one.position
         )
 
@@ -72,6 +79,24 @@ def choose_crossing(
             chosen.append(one)
             room -= len(one.unit.text)
     return sorted(chosen, key=lambda one: (one.passage, one.position))
+
+
+def without_lesser(terms: Sequence[Term], chosen: list[Scored]) -> list[Scored]:
+    """``chosen`` without what tells of the same thing something else than a statement in the other
+    script, which holds all that it holds of the question, and a word more, as far as words can be
+    told.
+    """
+    if len({one.unit.has_han for one in chosen}) < 2:
+        return chosen
+    told = [at for at, term in enumerate(terms) if lexicon().of(term)]
+
+    def is_lesser(one: Scored, other: Scored) -> bool:
+        more = [terms[at].weight * (other.own[at] - one.own[at]) for at in told]
+        return other.unit.has_han != one.unit.has_han and min(more) >= 0.0 and sum(more) >= _A_WORD
+
+    if not told:
+        return chosen
+    return [one for one in chosen if not any(is_lesser(one, other) for other in chosen)]
 
 
 def another_telling(
@@ -96,15 +121,18 @@ def another_telling(
 
 def across(
     asked: tuple[AnswerType, Subject],
+    terms: Sequence[Term],
     question: str,
     best: Scored,
     units: Sequence[Scored],
     hits: Sequence[Hit],
 ) -> Scored | None:
-    """The statement of another document, in the other script, that gives another value."""
+    """The statement of another document, in the other script, that says otherwise.
+
+    It is about the same thing by its marks and codes, or by holding what ``best`` holds of the
+    question as far as the words are known; and it gives another value, or another name.
+    """
     kind, subject = asked
-    if not kind.asked:
-        return None
     document = hits[best.passage].chunk.document_id
     least = _AS_NEAR * hits[best.passage].score
     others = [
@@ -113,16 +141,49 @@ def across(
         if one.unit.has_han != best.unit.has_han
         and one.unit.kind == "sentence"
         and hits[one.passage].chunk.document_id != document
-        and hits[one.passage].score >= least
+        and kind.shown(one.unit)
     ]
     if not others:
         return None
-    mine, known = values_in(best.unit), quantities(question)
-    for one in others:
-        if (
-            kind.shown(one.unit)
-            and subject.agrees(one.unit)
-            and differ(mine, values_in(one.unit), known)
-        ):
+    known = [bool(lexicon().of(term)) for term in terms]
+    mine, said = values_in(best.unit), quantities(question)
+    for one in sorted(others, key=lambda one: -_shared(terms, known, best, one)):
+        same = _shared(terms, known, best, one) >= _SAME_TERMS
+        near = hits[one.passage].score >= least
+        if not same and not (near and kind.asked and subject.agrees(one.unit)):
+            continue
+        theirs = values_in(one.unit)
+        if differ(mine, theirs, said):
+            return one
+        if not same or agree(mine, theirs):
+            continue
+        if kind.asked in _NAMED and not _same_name(terms, best, one):
+            return one
+        # Six devices and 8 台, 18 euros and 25 元: what is counted is written in another way.
+        if mine and theirs and _holds_all(known, best) and _holds_all(known, one):
             return one
     return None
+
+
+def _shared(terms: Sequence[Term], known: Sequence[bool], best: Scored, one: Scored) -> float:
+    """How much of what ``best`` holds the other holds, of the words that can be told; 0..1."""
+    held = shared = 0.0
+    for term, tellable, mine, theirs in zip(terms, known, best.own, one.own, strict=True):
+        if tellable or theirs:
+            held += term.weight * mine
+            shared += term.weight * min(mine, theirs)
+    return shared / held if held else 0.0
+
+
+def _holds_all(known: Sequence[bool], one: Scored) -> bool:
+    return all(held >= 1.0 for held, told in zip(one.own, known, strict=True) if told)
+
+
+def _same_name(terms: Sequence[Term], best: Scored, one: Scored) -> bool:
+    """Whether a word that the question lacks stands in both, as far as words can be told."""
+    asked = {term.key for term in terms}
+    return any(
+        one.unit.holds(term) or one.unit.holds_abroad(lexicon().of(term), han=not term.han) >= 1.0
+        for term in question_terms(best.unit.text)
+        if term.key not in asked and best.unit.holds(term)
+    )

@@ -12,7 +12,13 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 import msgspec
 
 from forebay.generation.answer_types import AnswerType
-from forebay.generation.crossing import across, agrees, another_telling, choose_crossing
+from forebay.generation.crossing import (
+    across,
+    agrees,
+    another_telling,
+    choose_crossing,
+    without_lesser,
+)
 from forebay.generation.frames import Frame, frame_for, is_greeting
 from forebay.generation.passages import PassageCache, cells
 from forebay.generation.selection import choose
@@ -20,7 +26,7 @@ from forebay.generation.settings import ExtractiveSettings
 from forebay.generation.siblings import is_another
 from forebay.generation.statements import Telling, TellingModel, measured, tells
 from forebay.generation.subjects import Subject
-from forebay.generation.support import Reading, Scored, SupportModel, Weights, read
+from forebay.generation.support import Reading, Scored, SupportModel, Weights, held_of, read
 from forebay.generation.terms import MAX_QUESTION_CHARACTERS, Term, question_terms
 from forebay.kernel.context import RequestContext
 from forebay.kernel.documents import Hit
@@ -50,9 +56,11 @@ SUPPORT = SupportModel(
         share=22.76,
         cosine_lead=0.88,
     ),
-    # The lead adds nothing to the share there, so it decides only where scores are no shares.
-    crossing=Weights(constant=-7.65, found=2.56, share=25.23),
-    crossing_lead=Weights(constant=-2.43, found=2.53, cosine_lead=2.62),
+    # What is found by the lexicon, of what it can tell, beside the passages' scores.
+    crossing=Weights(
+        constant=-2.94, window=0.5, found=2.52, told=-1.7, share=3.51, cosine_lead=2.11
+    ),
+    crossing_lead=Weights(constant=-2.22, window=0.5, found=2.61, told=-1.7, cosine_lead=2.45),
 )
 
 # Fitted by benchmarks/answers; see the paragraph there.
@@ -65,6 +73,7 @@ TELLING = TellingModel(
     other_share=Telling(
         constant=0.84, open=-3.18, named=-14.0, measured=1.67, typed=-0.82, share=9.6
     ),
+    crossing=Telling(constant=2.0, open=-2.4, named=-14.0, measured=0.0, typed=0.0),
 )
 
 MEASURED = 0.9
@@ -137,6 +146,7 @@ class ExtractiveGenerator:
         terms = question_terms(request.question)
         subject = Subject(request.question, terms)
         reading = self.read(terms, request, subject)
+        terms = reading.terms
         asked = AnswerType(request.question), subject
         score = self._model.score(reading.features) - self._settings.strictness
         if not reading.features.crossing:
@@ -200,6 +210,7 @@ class ExtractiveGenerator:
             )
         if not chosen or most < 2:
             return chosen
+        chosen = without_lesser(reading.terms, chosen)
         return self._with_other_side(question, reading, hits, chosen, asked)
 
     def _with_other_side(
@@ -211,10 +222,15 @@ class ExtractiveGenerator:
         asked: tuple[AnswerType, Subject],
     ) -> list[Scored]:
         """Where words do not meet, another document's statement is found by other signs."""
-        # What shows the thing asked for is likelier to be what is asked.
-        shown = sorted(chosen, key=lambda one: not asked[0].shown(one.unit))
+        # What shows the thing asked for is likelier to be what is asked, then what holds most.
+        shown = sorted(
+            chosen,
+            key=lambda one: (not asked[0].shown(one.unit), -held_of(reading.terms, one)),
+        )
         for best in shown:
-            other = across(asked, question, best, reading.units, hits)
+            if held_of(reading.terms, best) < held_of(reading.terms, shown[0]):
+                break
+            other = across(asked, reading.terms, question, best, reading.units, hits)
             if other is None and reading.features.crossing:
                 other = another_telling(question, best, reading.units, hits)
             if (
@@ -224,6 +240,7 @@ class ExtractiveGenerator:
             ):
                 rest = [one for one in shown if one is not best]
                 kept = [best, other, *rest[: self._settings.max_quotes - 2]]
+                kept = without_lesser(reading.terms, kept)
                 return sorted(kept, key=lambda one: (one.passage, one.position))
         return chosen
 

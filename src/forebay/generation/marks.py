@@ -153,6 +153,18 @@ def han_number(written: str) -> int:
     return total + section + digit
 
 
+def both_ways() -> Iterator[tuple[list[str], list[str]]]:
+    """The English and the Chinese words of every mark."""
+    for name in _GROUPS_OF:
+        yield (
+            [word for word, one in _ENGLISH.items() if one == name],
+            [word for word, one in _CHINESE.items() if one == name],
+        )
+    for word, value in _ORDINALS.items():
+        han = "零一二三四五六七八九十"[int(value)]
+        yield [word], [f"第{han}", f"{han}号", f"{value}号", f"第{value}"]
+
+
 def groups_of(mark: str) -> frozenset[str]:
     """The groups a mark belongs to."""
     return frozenset(("ordinal",)) if mark[0] == "#" else _GROUPS_OF[mark]

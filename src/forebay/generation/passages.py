@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
@@ -91,6 +91,14 @@ class Unit(msgspec.Struct, frozen=True, dict=True):
         if pairs < 2:
             return 0.0
         return 0.8 * sum(key[at : at + 2] in folded for at in range(pairs)) / pairs
+
+    def holds_abroad(self, parts: Sequence[frozenset[str]], *, han: bool) -> float:
+        """How much of a term is here in the other language, 0..1; ``han``: Han words are meant."""
+        if not parts:
+            return 0.0
+        if not han:
+            return sum(not part.isdisjoint(self.stems) for part in parts) / len(parts)
+        return sum(any(word in self.folded for word in part) for part in parts) / len(parts)
 
 
 class Passage(msgspec.Struct, frozen=True):

@@ -41,12 +41,15 @@ class Telling(msgspec.Struct, frozen=True):
 
 
 class TellingModel(msgspec.Struct, frozen=True):
-    """Constants by language of the question, with scores that are shares and without."""
+    """Constants by language of the question, with scores that are shares and without; ``crossing``:
+    all passages are in the other script.
+    """
 
     han: Telling
     han_share: Telling
     other: Telling
     other_share: Telling
+    crossing: Telling
 
 
 def tells(
@@ -63,10 +66,10 @@ def tells(
         return True
     if not any(kind.shown(one.unit) for one in chosen):
         return False
-    if reading.features.crossing:
-        return True
     share = max(hits[one.passage].score for one in chosen) if reading.features.share else 0.0
-    if any(term.han for term in terms):
+    if reading.features.crossing:
+        telling = model.crossing
+    elif any(term.han for term in terms):
         telling = model.han_share if share else model.han
     else:
         telling = model.other_share if share else model.other

@@ -14,6 +14,7 @@ from functools import lru_cache
 import msgspec
 import rjieba
 
+from forebay.generation.lexicon import lexicon
 from forebay.generation.marks import STATES, groups_of, han_number, mark_of, marks
 from forebay.generation.passages import Unit
 from forebay.generation.terms import (
@@ -86,6 +87,7 @@ class Subject:
         self._pairs = tuple(_han_pairs(folded) if self._han else _pairs(folded))
         self._numbered = _numbered(folded) if self._han else {}
         self._marks: dict[str, set[str]] | None = None
+        self._abroad: list[tuple[frozenset[str], frozenset[str]]] | None = None
 
     def is_another(self, unit: Unit, head: Unit) -> bool:
         """Whether ``unit``, under the title and headings ``head``, tells of a sibling."""
@@ -95,7 +97,7 @@ class Subject:
             return True
         han = unit.in_han
         if han != self._han:
-            return self._another_mark(unit, head)
+            return self._another_mark(unit, head) or self._another_abroad(unit, head, han=han)
         if len(unit.text) > _ONE_THING[han]:
             # It tells of several things, and names each in more than one way.
             return False
@@ -161,6 +163,54 @@ class Subject:
             group in there and not (there[group] | above.get(group, set())) & names
             for group, names in mine.items()
         )
+
+    def _another_abroad(self, unit: Unit, head: Unit, *, han: bool) -> bool:
+        """Whether another word than the question's stands before its thing, as far as words of the
+        other script are known.
+        """
+        if len(unit.text) > _ONE_THING[han]:
+            return False
+        taken = self._taken_han if han else self._taken
+        for word, things in self._pairs_abroad():
+            if word and any(one.holds_abroad((word,), han=han) for one in (unit, head)):
+                continue
+            there = [one for one in things if (one in unit.folded if han else one in unit.stems)]
+            if (
+                there
+                and all(taken(Pair("\0", one, None), unit, head) for one in there)
+                and all(
+                    self._is_other(before)
+                    for one in there
+                    for before in _before(unit, one, han=han)
+                )
+            ):
+                return True
+        return False
+
+    def _pairs_abroad(self) -> list[tuple[frozenset[str], frozenset[str]]]:
+        """What the question's modifiers, and what they modify, may be in the other script; an
+        unknown modifier is nothing.
+        """
+        if self._abroad is None:
+            of = lexicon().of
+            found = [
+                (of(Term(pair.word, 1.0, self._han)), of(Term(pair.head, 1.0, self._han)))
+                for pair in self._pairs
+                if not pair.after and not pair.mark
+            ]
+            self._abroad = [
+                (words[-1] if words else frozenset(), things[-1])
+                for words, things in found
+                if len(words) < 2 and things
+            ]
+        return self._abroad
+
+    def _is_other(self, word: str) -> bool:
+        """Whether a word of the other script is known to say nothing that the question says."""
+        parts = lexicon().of(Term(word, 1.0, not self._han))
+        if self._han:
+            return any(not any(one in self._folded for one in part) for part in parts)
+        return any(part.isdisjoint(self._stems) for part in parts)
 
     def _taken(self, pair: Pair, unit: Unit, head: Unit) -> bool:
         if pair.head not in unit.stems or pair.word in head.stems:
@@ -237,6 +287,25 @@ class Subject:
     def _all_else(self, pair: Pair, unit: Unit) -> bool:
         whole = pair.word + pair.head
         return all(unit.holds(term) for term in self._terms if term.key not in whole)
+
+
+def _before(unit: Unit, thing: str, *, han: bool) -> Iterator[str]:
+    """The words that stand right before a thing; of English ones the stems."""
+    if not han:
+        words = [match[0] for match in _WORD.finditer(unit.folded)]
+        yield from (
+            first_stem(words[at - 1])
+            for at in range(1, len(words))
+            if first_stem(words[at]) == thing
+        )
+        return
+    tokens = _tokens(unit.folded)
+    for match in re.finditer(re.escape(thing), unit.folded):
+        yield from (
+            word[: match.start() - begin]
+            for begin, word, _ in tokens
+            if begin < match.start() <= begin + len(word)
+        )
 
 
 def continues(text: str) -> bool:

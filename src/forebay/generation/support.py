@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from forebay.generation.lexicon import Parts, lexicon
 from forebay.generation.passages import Passage, Unit
 from forebay.generation.subjects import Subject, continues
 from forebay.generation.terms import NAME_WEIGHT, Term
@@ -33,6 +34,7 @@ class Weights(msgspec.Struct, frozen=True):
     names_missing: float = 0.0
     share: float = 0.0
     cosine_lead: float = 0.0
+    told: float = 0.0
 
 
 class Features(msgspec.Struct, frozen=True):
@@ -43,6 +45,7 @@ class Features(msgspec.Struct, frozen=True):
     names and numbers no passage has). ``share``: best hit's score, where scores are shares of
     an ideal in 0..1, else 0. ``cosine_lead``: best cosine less the mean of those from the third
     on, in deviations; None without vectors. ``crossing``: the passages lack the question's script.
+    ``told``: log(1 + weight of the terms that are asked for).
     """
 
     window: float
@@ -51,6 +54,7 @@ class Features(msgspec.Struct, frozen=True):
     share: float
     cosine_lead: float | None
     crossing: bool
+    told: float = 0.0
 
 
 class Scored(msgspec.Struct, frozen=True):
@@ -71,12 +75,15 @@ class Scored(msgspec.Struct, frozen=True):
 class Reading(msgspec.Struct, frozen=True):
     """Passages read for a question: the decision's features and every quotable unit.
 
-    ``held``: how much of each term the passage that holds most of it has, 0..1.
+    ``held``: how much of each term the passage that holds most of it has, 0..1. ``terms``: those
+    asked for; without weight where all passages are in the other script and the word in it is not
+    known.
     """
 
     features: Features
     units: tuple[Scored, ...]
     held: tuple[float, ...]
+    terms: tuple[Term, ...] = ()
 
 
 class SupportModel(msgspec.Struct, frozen=True):
@@ -105,6 +112,7 @@ class SupportModel(msgspec.Struct, frozen=True):
             + weights.names_missing * features.names_missing
             + weights.share * features.share
             + weights.cosine_lead * (lead or 0.0)
+            + weights.told * features.told
         )
 
 
@@ -118,13 +126,19 @@ def read(
     cosine_deviation: float,
 ) -> Reading:
     """Look for the question's terms in every unit of every passage."""
+    abroad = foreign(terms, passages)
+    crossing = bool(abroad) and all(abroad)
+    parts = [lexicon().of(term) for term in terms] if any(abroad) else []
+    if crossing:
+        terms = _tellable(terms, parts, passages)
     total = sum(term.weight for term in terms) or 1.0
     units: list[Scored] = []
     best_found = names_found = 0.0
     most = [0.0] * len(terms)
     names = sum(term.weight for term in terms if term.weight >= NAME_WEIGHT)
     for index, passage in enumerate(passages):
-        scored, anywhere = _read_passage(terms, index, passage, total, subject)
+        ask = _Ask(terms, parts if abroad[index] else (), total, subject)
+        scored, anywhere = _read_passage(ask, index, passage)
         units += scored
         most = [max(a, b) for a, b in zip(most, anywhere, strict=True)]
         found = [term.weight * held for term, held in zip(terms, anywhere, strict=True)]
@@ -143,17 +157,56 @@ def read(
         names_missing=math.log1p(max(0.0, names - names_found)),
         share=max((hit.score for hit in hits), default=0.0) if shares else 0.0,
         cosine_lead=_cosine_lead(hits, cosine_deviation),
-        crossing=_crossing(terms, passages),
+        crossing=crossing,
+        told=math.log1p(sum(term.weight for term in terms)),
     )
-    return Reading(features, tuple(units), tuple(most))
+    return Reading(features, tuple(units), tuple(most), tuple(terms))
 
 
-def _read_passage(
-    terms: Sequence[Term], index: int, passage: Passage, total: float, subject: Subject
-) -> tuple[list[Scored], list[float]]:
-    another = others(passage, subject)
-    head = [passage.head.holds(term) for term in terms]
-    columns = [_held(term, passage.units) for term in terms]
+def held_of(terms: Sequence[Term], one: Scored) -> float:
+    """The weight of what a unit holds itself."""
+    return sum(term.weight * held for term, held in zip(terms, one.own, strict=True))
+
+
+def _tellable(
+    terms: Sequence[Term], parts: Sequence[Parts], passages: Sequence[Passage]
+) -> list[Term]:
+    """The terms, without weight where nobody can tell whether passages in other words hold them."""
+    return [
+        term
+        if known or any(unit.holds(term) for passage in passages for unit in passage.units)
+        else msgspec.structs.replace(term, weight=0.0)
+        for term, known in zip(terms, parts, strict=True)
+    ]
+
+
+class _Ask(msgspec.Struct, frozen=True):
+    """What a passage is asked for; ``parts``: of each term, what it is in the passage's script."""
+
+    terms: Sequence[Term]
+    parts: Sequence[Parts]
+    total: float
+    subject: Subject
+
+    def held(self, units: Sequence[Unit]) -> list[list[float]]:
+        """How much of each term (rows) each unit holds, 0..1."""
+        found = [_held(term, units) for term in self.terms]
+        if not self.parts:
+            return found
+        return [
+            [
+                here or unit.holds_abroad(parts, han=not term.han)
+                for here, unit in zip(row, units, strict=True)
+            ]
+            for row, term, parts in zip(found, self.terms, self.parts, strict=True)
+        ]
+
+
+def _read_passage(ask: _Ask, index: int, passage: Passage) -> tuple[list[Scored], list[float]]:
+    terms, total = ask.terms, ask.total
+    another = others(passage, ask.subject)
+    head = [row[0] for row in ask.held([passage.head])]
+    columns = ask.held(passage.units)
     if any(another):
         columns = [
             [0.0 if other else held for held, other in zip(column, another, strict=True)]
@@ -215,10 +268,9 @@ def _cosine_lead(hits: Sequence[Hit], deviation: float) -> float | None:
     return 0.0 if around is None else (cosines[0] - around) / deviation
 
 
-def _crossing(terms: Sequence[Term], passages: Sequence[Passage]) -> bool:
-    """Whether the question's script is not the passages': words cannot decide then."""
-    if not terms or not passages:
-        return False
-    if any(term.han for term in terms):
-        return not any(passage.has_han for passage in passages)
-    return all(passage.mostly_han for passage in passages)
+def foreign(terms: Sequence[Term], passages: Sequence[Passage]) -> list[bool]:
+    """Which passages lack the question's script, so that its words cannot stand there."""
+    if not terms:
+        return [False] * len(passages)
+    han = any(term.han for term in terms)
+    return [not passage.has_han if han else passage.mostly_han for passage in passages]

@@ -101,13 +101,42 @@ def fold(text: str) -> str:
     return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).lower()
 
 
+# Without forms that are as common as other words: left, saw, rose, leaves, lives.
+_IRREGULAR = {
+    form: forms.split()[0]
+    for forms in (
+        "arise arose arisen/become became/begin began begun/bend bent/bind bound/bite bitten/"
+        "blow blew blown/break broke broken/bring brought/build built/burn burnt/buy bought/"
+        "catch caught/choose chose chosen/come came/deal dealt/draw drew drawn/drink drank drunk/"
+        "drive drove driven/eat ate eaten/fall fell fallen/feed fed/feel felt/fight fought/"
+        "find found/fly flew flown/forbid forbade forbidden/forget forgot forgotten/"
+        "freeze froze frozen/get got gotten/give gave given/go went gone/grow grew grown/"
+        "hang hung/hear heard/hide hid hidden/hold held/keep kept/know knew known/lay laid/"
+        "lead led/learn learnt/lend lent/lose lost/make made/mean meant/meet met/"
+        "overtake overtook overtaken/pay paid/ride rode ridden/ring rang rung/rise risen/"
+        "run ran/say said/see seen/seek sought/sell sold/send sent/shake shook shaken/"
+        "shoot shot/show shown/sing sang sung/sink sank sunk/sit sat/sleep slept/slide slid/"
+        "speak spoke spoken/spend spent/stand stood/steal stole stolen/stick stuck/strike struck/"
+        "swim swam swum/take took taken/teach taught/tear tore torn/tell told/think thought/"
+        "throw threw thrown/understand understood/wake woke woken/wear wore worn/win won/"
+        "withdraw withdrew withdrawn/write wrote written/use used uses using/"
+        "child children/man men/woman women/foot feet/tooth teeth/goose geese/mouse mice/"
+        "knife knives/shelf shelves/wife wives"
+    ).split("/")
+    for form in forms.split()[1:]
+}
+
+
 def stem(word: str) -> str:
     """A crude English stem: enough to bring inflections together, cheap enough for any text."""
     return _known_stem(word) if len(word) <= _KNOWN_CHARACTERS else _stem(word)
 
 
 def _stem(word: str) -> str:
-    if len(word) <= 3 or not word.isascii() or not word.isalpha():
+    if len(word) <= 2 or not word.isascii() or not word.isalpha():
+        return word
+    word = _IRREGULAR.get(word, word)
+    if len(word) <= 3:
         return word
     for suffix, least in _SUFFIXES:
         if word.endswith(suffix) and len(word) - len(suffix) >= least:

@@ -103,3 +103,79 @@ def test_a_number_in_the_unit_asked_for_is_quoted_before_a_date(
 ) -> None:
     told, refused = draft(question, text, language=language)
     assert not refused and quoted in told
+
+
+WARD = "The surgical ward has 42 beds. The head of the surgical ward is Peter Novak."
+BINGFANG = "外科病房有42张病床。外科病房的负责人是赵志强。"
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "language"),
+    [
+        ("儿科病房有几张病床？", WARD, "zh"),
+        ("外科病房的窗帘是什么颜色？", WARD, "zh"),
+        ("How many beds does the dental ward have?", BINGFANG, "en"),
+        ("What does the surgical ward cost per day?", BINGFANG, "en"),
+    ],
+)
+def test_what_is_said_of_another_or_not_at_all_is_refused(
+    question: str, text: str, language: str
+) -> None:
+    assert draft(question, text, language=language)[1]
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "language"),
+    [
+        ("外科病房有几张病床？", WARD, "zh"),
+        ("How many beds does the surgical ward have?", BINGFANG, "en"),
+        # Nobody knows the word for what is before the ward: that says nothing against it.
+        ("饕餮病房有几张病床？", "The zyzzyva ward has 42 beds.", "zh"),
+    ],
+)
+def test_what_is_said_in_other_words_is_quoted(question: str, text: str, language: str) -> None:
+    quoted, refused = draft(question, text, language=language)
+    assert not refused and "42" in quoted
+
+
+def mixed(question: str, *texts: str, language: str) -> str:
+    hits = [passage(text, number=at, score=0.6 - at / 10) for at, text in enumerate(texts, 1)]
+    found = ExtractiveGenerator(WordCounter()).draft(asked(question, *hits, language=language))
+    return "".join(found.pieces)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_both_sides_are_told_in_two_languages(language: str) -> None:
+    english, chinese = "The rent of the garden hall is 450 euros.", "花园大厅的租金是600元。"
+    texts = (english, chinese) if language == "en" else (chinese, english)
+    question = {"en": "What is the rent of the garden hall?", "zh": "花园大厅的租金是多少？"}
+    quoted = mixed(question[language], *texts, language=language)
+    assert "450 euros" in quoted and "600元" in quoted
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_who_it_is_is_told_in_two_languages_unless_it_is_the_same(language: str) -> None:
+    english = "The keys of the warehouse are held by the driver."
+    chinese, same = "仓库的钥匙由门卫保管。", "仓库的钥匙由司机保管。"
+    question = {
+        "en": "Who holds the keys of the warehouse?",
+        "zh": "仓库的钥匙由谁保管？",
+    }[language]
+    first, second = (english, chinese) if language == "en" else (chinese, english)
+    quoted = mixed(question, first, second, language=language)
+    assert "driver" in quoted and "门卫" in quoted
+    first, second = (english, same) if language == "en" else (same, english)
+    quoted = mixed(question, first, second, language=language)
+    assert ("driver" in quoted) != ("司机" in quoted)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_what_answers_in_the_other_language_goes_before_what_does_not(language: str) -> None:
+    english = ("The hotel has a garden.", "Breakfast in the hotel costs 12 euros.")
+    chinese = ("这家酒店有一个花园。", "酒店的早餐12元。")
+    question = {"en": "What does breakfast in the hotel cost?", "zh": "酒店的早餐多少钱？"}[
+        language
+    ]
+    lesser, answers = (english[0], chinese[1]) if language == "en" else (chinese[0], english[1])
+    quoted = mixed(question, lesser, answers, language=language)
+    assert answers in quoted and lesser not in quoted

@@ -125,3 +125,15 @@ def test_units_know_their_script() -> None:
     assert not english.has_han and not english.in_han
     [cell] = analyse("| 名 | value |\n| pump | red |", "", "", ()).units
     assert not cell.has_han and cell.in_han
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("held", "holds"), ("kept", "keep"), ("paid", "pays"), ("used", "use"), ("children", "child")],
+)
+def test_irregular_forms_meet(one: str, other: str) -> None:
+    assert stem(one) == stem(other)
+
+
+def test_a_form_that_is_another_word_is_left_alone() -> None:
+    assert stem("left") != stem("leave") and stem("saw") != stem("see")
