@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import queue
 import sqlite3
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Semaphore
 from urllib.parse import quote
 
+from forebay.kernel.clock import Clock, SystemClock
 from forebay.kernel.errors import StoreError, Unavailable
 from forebay.store.faults import translated
 from forebay.store.schema import require_current
 from forebay.store.settings import StoreSettings
 
 PAGE_BYTES = 4096
+IDLE_S = 300.0
 RECORD_FILE = "record.sqlite3"
 
 
@@ -85,15 +87,16 @@ def open_reader(folder: Path, settings: StoreSettings) -> sqlite3.Connection:
 class ReaderPool:
     """At most ``max_readers`` reading connections, opened as needed and shared by all threads.
 
-    Connections do not survive ``fork``: a process opens its own pool.
+    The one used last is used next, so that what is not needed grows old: it is closed after
+    ``IDLE_S`` (F0.3). Connections do not survive ``fork``: a process opens its own pool.
     """
 
-    def __init__(self, folder: Path, settings: StoreSettings) -> None:
+    def __init__(self, folder: Path, settings: StoreSettings, clock: Clock | None = None) -> None:
         self._folder = folder
         self._settings = settings
-        self._slots: queue.LifoQueue[sqlite3.Connection | None] = queue.LifoQueue()
-        for _ in range(settings.max_readers):
-            self._slots.put(None)
+        self._clock = clock or SystemClock()
+        self._slots = Semaphore(settings.max_readers)
+        self._idle: deque[tuple[sqlite3.Connection, float]] = deque()
         self._lock = Lock()
         self._closed = False
 
@@ -113,10 +116,10 @@ class ReaderPool:
     def _take(self) -> sqlite3.Connection | None:
         if self._closed:
             raise Unavailable("the store is closed.")
-        try:
-            return self._slots.get(timeout=self._settings.read_wait_ms / 1000)
-        except queue.Empty:
-            raise Unavailable("too many reads of the store are under way.") from None
+        if not self._slots.acquire(timeout=self._settings.read_wait_ms / 1000):
+            raise Unavailable("too many reads of the store are under way.")
+        with self._lock:
+            return self._idle.pop()[0] if self._idle else None
 
     def _give(self, connection: sqlite3.Connection | None) -> None:
         if connection is not None:
@@ -128,16 +131,27 @@ class ReaderPool:
                     connection.close()
                 connection = None
         with self._lock:
-            if self._closed and connection is not None:
-                connection.close()
-                connection = None
-            self._slots.put(connection)
+            old = self._put_back(connection, self._clock.now())
+        self._slots.release()
+        for one in old:
+            one.close()
+
+    def _put_back(
+        self, connection: sqlite3.Connection | None, now: float
+    ) -> list[sqlite3.Connection]:
+        """Keep it for the next; those that nobody has used for long."""
+        if connection is not None and self._closed:
+            return [connection]
+        if connection is not None:
+            self._idle.append((connection, now))
+        old = []
+        while self._idle and self._idle[0][1] <= now - IDLE_S:
+            old.append(self._idle.popleft()[0])
+        return old
 
     def close(self) -> None:
         """Close what is idle now, and what is in use when it comes back."""
         with self._lock:
             self._closed = True
-            while not self._slots.empty():
-                connection = self._slots.get_nowait()
-                if connection is not None:
-                    connection.close()
+            while self._idle:
+                self._idle.pop()[0].close()

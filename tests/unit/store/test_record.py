@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -24,6 +25,7 @@ from forebay.kernel.errors import (
 )
 from forebay.kernel.stages import EmbedderSpec
 from forebay.store import StoreReader, StoreSettings, StoreWriter
+from forebay.store.database import ReaderPool
 from forebay.testing.feed_suite import draft_of, unit_vectors
 
 SPEC = EmbedderSpec("e5", "f-e5", 8, 512)
@@ -317,6 +319,29 @@ def test_readers_see_whole_commits_while_a_writer_commits(tmp_path: Path) -> Non
     assert reader.version("kb") == 300
     reader.close()
     store.close()
+
+
+def test_connections_that_nobody_used_for_five_minutes_are_closed(store: StoreWriter) -> None:
+    store.create("kb")
+    clock = VirtualClock()
+    pool = ReaderPool(store.folder, StoreSettings(), clock)
+    with pool.snapshot() as first, pool.snapshot() as second:
+        assert first is not second
+    for _ in range(2):
+        clock.advance(200)
+        with pool.snapshot() as used:
+            assert used is first  # the one that came back last
+    # By now the other one has been idle for longer.
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        second.execute("SELECT 1")
+    with pool.snapshot() as used, pool.snapshot() as other:
+        assert used is first
+        assert other is not second
+    pool.close()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        first.execute("SELECT 1")
+    with pytest.raises(Unavailable), pool.snapshot():
+        pass
 
 
 def test_reads_wait_a_bounded_time(store: StoreWriter) -> None:
