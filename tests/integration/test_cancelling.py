@@ -19,6 +19,7 @@ from forebay.kernel.stages import Retriever, SearchRequest, SearchResult
 from forebay.policy.admission import Entry
 from forebay.policy.quota import Refusal, Reservation
 from forebay.testing.engine_server import EngineServer
+from forebay.testing.rerank_server import RerankServer
 from forebay.testing.tiny_model import write_tiny_model
 from tests.integration.in_process import (
     Cutting,
@@ -45,6 +46,21 @@ least = 1
 most = 1
 """
 ONE = "[admission.pools.pool.gate.limit]\ninitial = 1\nleast = 1\nmost = 1\n"
+RERANK = """
+[retrieval]
+early_exit_confidence = 2.0
+[rerank]
+backend = "cascade"
+timeout_ms = 20000
+dear_timeout_ms = 20000
+[rerank.cascade]
+floor = 0.0
+sure_from = 1.0
+[rerank.dear]
+backend = "endpoint"
+[rerank.dear.endpoint]
+base_url = "{}"
+"""
 
 
 class HeldRetriever:
@@ -200,6 +216,30 @@ async def test_cut_in_retrieval_nothing_is_paid_and_no_engine_is_asked(
     assert await place.used(cut) == pytest.approx(0, abs=0.1)
     assert place.retriever.working == 0
     assert place.engine.requests == []
+
+
+async def test_cut_in_rerank_nothing_is_paid_and_the_endpoint_is_told(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "gate.md").write_text("# Gate\n\nThe spillway gate is new.\n")
+    async with EngineServer(["yes"]) as engine, RerankServer() as dear:
+        config = engine_config(engine.base_url) + ADMISSION + ONE + RERANK.format(dear.base_url)
+        async with gateway(tmp_path, config, embedding="") as made:
+            await until(lambda: made.service.answerer.process.reading.embedded_share() == 1.0)
+            dear.gate.clear()
+            warmed = len(engine.requests)
+            for cuts, stream in enumerate([True, False], 1):
+                # Another question each time, so that nothing is found before.
+                asked = [{"role": "user", "content": f"How long is spillway {cuts}?"}]
+                async with Cutting(made.port, {"stream": stream, "messages": asked}):
+                    await until(lambda cuts=cuts: len(dear.requests) == cuts)  # type: ignore[misc]
+                    assert made.level() < BURST
+                    cut = now()
+                await until(lambda cuts=cuts: dear.cancelled == cuts, cut + FREED_S - now())  # type: ignore[misc]
+                await made.nothing_held(cut + FREED_S - now())
+                assert made.level() == pytest.approx(BURST, abs=0.1)
+            assert len(engine.requests) == warmed
+            dear.gate.set()
+            assert (await made.ask()).status == 200
 
 
 @pytest.mark.parametrize("stream", [True, False])
