@@ -89,6 +89,10 @@ def test_sighup_changes_limits_plans_and_factors_of_a_running_server(tmp_path: P
         asking.hang_up(config(-1))  # no limit at all
         until(lambda: "nothing was reloaded" in server.log())
         assert asking.limit() == 30_000
+        other = 'tenant_profiles = { shp = "code" }\n[admission.limits.all]'
+        asking.hang_up(config(40_000).replace("[admission.limits.all]", other))
+        until(lambda: "names shp" in server.log())
+        assert asking.limit() == 30_000
 
 
 def test_an_operators_change_outlives_sighup_and_restart_until_it_is_taken_back(

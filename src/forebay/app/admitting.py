@@ -67,7 +67,7 @@ async def open_admission(
     Quotas changed at run time are kept in ``folder``; ``shared`` are charged instead of this
     process's own, and then the limits of engines are those of all processes together.
     """
-    _check_tenants(settings)
+    check_names(settings)
     rules, gates = {}, {}
     kind = PoolGate if settings.admission.enabled else OpenGate
     for rule, replicas, gate in pools_of(settings):
@@ -300,7 +300,8 @@ def _tenants(settings: Settings) -> set[str]:
     return {tenant.name for tenant in settings.tenants} or {"default"}
 
 
-def _check_tenants(settings: Settings) -> None:
+def check_names(settings: Settings) -> None:
+    """``ConfigError`` for tenants and routes that admission names and nobody knows."""
     known = _tenants(settings)
     for route in settings.admission.route_profiles:
         if route not in PRICED:

@@ -16,6 +16,7 @@ import msgspec
 
 from forebay import __version__
 from forebay.app import sharing
+from forebay.app.admitting import check_names
 from forebay.app.cache_calls import CacheCalls
 from forebay.app.changing import kb_of_path
 from forebay.app.composition import Service, open_service, run_loop
@@ -291,6 +292,7 @@ def _reload_on_hangup(run: _Run, service: Service, workers: WorkerSet) -> Iterat
     def reload() -> None:
         try:
             settings, _ = load_settings(run.config, run.flags)
+            check_names(settings)
             service.app.identity.replace(build_table(settings.tenants))
             service.answerer.reload(settings)
             _tell_made_by(service, store_folder(run.settings))
