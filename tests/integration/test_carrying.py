@@ -8,7 +8,7 @@ import math
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
@@ -76,19 +76,19 @@ class OneVector:
 class Pinned:
     """An index with the statistics another state of it had."""
 
-    def __init__(self, index: KbIndex, text: str, at: Snapshot, vector: Floats32) -> None:
+    def __init__(self, index: KbIndex, text: str, at: Snapshot) -> None:
         self._index = index
         self.feed = index.feed
         self._query: LexicalQuery = at.lexical.parse(text)
         self._average = at.lexical.average
-        self._background: Background = at.vectors.background(vector[None])
+        self._background: Callable[[Floats32], Background] = at.vectors.background
 
     def snapshot(self) -> Snapshot:
         snapshot = self._index.snapshot()
         lexical, vectors = copy.copy(snapshot.lexical), copy.copy(snapshot.vectors)
         lexical.average = self._average
         vars(lexical)["parse"] = lambda _: self._query
-        vars(vectors)["background"] = lambda _: self._background
+        vars(vectors)["background"] = self._background
         return msgspec.structs.replace(snapshot, lexical=lexical, vectors=vectors)
 
 
@@ -202,7 +202,7 @@ def judge(world: World, tally: Counter[str]) -> None:
     evidence, since = first.evidence, first.kb_version
     if evidence is None:
         return
-    pinned = Pinned(world.index, world.text, at, world.vector)
+    pinned = Pinned(world.index, world.text, at)
     for _ in range(8):
         world.change()
         changes = world.bounds.changes("kb", since, evidence)

@@ -94,7 +94,7 @@ def judge(world: World, tally: Counter[str]) -> None:
     if evidence is None:
         return
     tally["reranked" if evidence.chosen_from else "words were sure"] += 1
-    pinned = Pinned(world.index, world.text, at, world.vector)
+    pinned = Pinned(world.index, world.text, at)
     for _ in range(8):
         world.change()
         changes = world.bounds.changes("kb", since, evidence)

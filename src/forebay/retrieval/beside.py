@@ -15,26 +15,25 @@ from forebay.kernel.stages import SearchResult
 from forebay.retrieval.evidence import MeaningLeg, evidence_of, leg_list, meaning_constants
 from forebay.retrieval.legs import VectorLeg, fuse_legs, search_vectors
 from forebay.retrieval.searching import Answer, Lap, Search, Searching, fetch
-from forebay.retrieval.words import WORDS, Words, answer_by_words, asked_of
+from forebay.retrieval.words import WORDS, Words, answer_by_words, asked_of, by_words
 
 _WORDS_ALONE = 1.0
 """The weight of words: all but chunks in another language are ordered by them."""
 
 
-def wants_beside(search: Search, foreign: float) -> bool:
-    """Whether there is anything in another language, and whether it is to be looked for."""
-    return foreign > 0.0 and search.snapshot.lexical.has_foreign(search.request.query)
-
-
-async def by_words_beside(searching: Searching, search: Search, words: Words) -> SearchResult:
+async def by_sure_words(searching: Searching, search: Search, words: Words) -> SearchResult:
     """Answer by words that are sure, with what is near their best hit in another language."""
+    wanted = words.exit.taken and searching.settings.early_exit_foreign > 0.0
+    if not wanted or not search.snapshot.lexical.has_foreign(search.request.query):
+        return await by_words(searching, search, words, sure=True, alone=wanted)
 
     def work(lap: Lap) -> Answer:
         vector, known = search.snapshot.vectors.stored(words.hits.ids[:1])
         leg = search_vectors(search, vector, words.hits) if known.all() else None
         lap()
         if leg is None:
-            return answer_by_words(searching, search, words, sure=True)
+            # Nobody may keep it: the vector is on its way.
+            return answer_by_words(searching, search, words, sure=False)
         return _answer(searching, search, words, leg)
 
     answer = await searching.work(search.ctx, ("search.vector", "fusion"), work)

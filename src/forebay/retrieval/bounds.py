@@ -27,7 +27,9 @@ WORDS_ERROR, COSINE_ERROR = 1e-9, 1e-5
 
 
 class _Scores(msgspec.Struct, frozen=True):
-    """Of each comer: words and cosine (NaN: no vector), and whether it brings an unknown term."""
+    """Of each comer: words and cosine (NaN: no vector), and whether it brings what nobody has seen:
+    an unknown term, the first text in another language.
+    """
 
     words: Floats
     cosine: Floats
@@ -107,6 +109,8 @@ def _score(comers: Comers, constants: QueryConstants, chunks: tuple[int, int]) -
     news = np.zeros(len(comers.ids), np.bool_)
     known = held.places < len(idf)
     news[held.rows[~known]] = True
+    if constants.alone:
+        news |= comers.chinese[: len(news)] != constants.chinese
     rows, counts = held.rows[known], held.counts[known]
     k1, b = constants.k1, constants.b
     norm = k1 * (1.0 - b + b * comers.lengths[rows] / constants.average)

@@ -46,7 +46,8 @@ class MeaningConstants(msgspec.Struct, frozen=True, array_like=True):
 class QueryConstants(msgspec.Struct, frozen=True, array_like=True):
     """What scores a chunk for one query as it was asked; ``meaning`` None: by words alone.
 
-    ``terms`` and ``unknown`` are hashes.
+    ``terms`` and ``unknown`` are hashes. ``alone``: nothing was in another language, so that the
+    first chunk that is would be looked at.
     """
 
     format: int
@@ -60,6 +61,7 @@ class QueryConstants(msgspec.Struct, frozen=True, array_like=True):
     chinese: bool
     demands: Demands
     meaning: MeaningConstants | None
+    alone: bool = False
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -74,6 +76,7 @@ class Asked(msgspec.Struct, frozen=True):
     demands: Demands
     lexical: LexicalView
     limit: int
+    alone: bool = False
 
 
 class MeaningLeg(msgspec.Struct, frozen=True):
@@ -112,6 +115,7 @@ def evidence_of(
         is_chinese(asked.text),
         asked.demands,
         None if meaning is None else meaning.constants,
+        asked.alone,
     )
     return Evidence(
         chunks=asked.lexical.chunks,

@@ -29,7 +29,7 @@ from forebay.kernel.stages import (
     SearchResult,
     at_work_s,
 )
-from forebay.retrieval.beside import by_words_beside, wants_beside
+from forebay.retrieval.beside import by_sure_words
 from forebay.retrieval.engine import IndexDamaged
 from forebay.retrieval.evidence import MeaningLeg, evidence_of, leg_list, meaning_constants
 from forebay.retrieval.fusion import (
@@ -113,10 +113,7 @@ class HybridRetriever:
         if embedder is None:
             return await by_words(searching, search, words, sure=True)
         if enough(search, words):
-            beside = words.exit.taken and wants_beside(search, settings.early_exit_foreign)
-            if beside:
-                return await by_words_beside(searching, search, words)
-            return await by_words(searching, search, words, sure=True)
+            return await by_sure_words(searching, search, words)
 
         def fused(vector: VectorLeg) -> Answer:
             return self._fused(search, words, vector)

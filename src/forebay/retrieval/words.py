@@ -116,12 +116,14 @@ async def _in_time(
 
 
 async def by_words(
-    searching: Searching, search: Search, words: Words, *, sure: bool
+    searching: Searching, search: Search, words: Words, *, sure: bool, alone: bool = False
 ) -> SearchResult:
-    """Answer by words alone; ``sure``: that is as good as any answer."""
+    """Answer by words alone; ``sure``: that is as good as any answer; ``alone``: for want of
+    chunks in another language, the first of which would be looked at.
+    """
 
     def work(_: Lap) -> Answer:
-        return answer_by_words(searching, search, words, sure=sure)
+        return answer_by_words(searching, search, words, sure=sure, alone=alone)
 
     answer = await searching.work(search.ctx, ("fusion",), work)
     search.ctx.rung = WORDS
@@ -136,7 +138,9 @@ async def by_words(
     )
 
 
-def answer_by_words(searching: Searching, search: Search, words: Words, *, sure: bool) -> Answer:
+def answer_by_words(
+    searching: Searching, search: Search, words: Words, *, sure: bool, alone: bool = False
+) -> Answer:
     """The hits of words alone; blocks for their texts."""
     unseen = np.full(len(words.hits.ids), np.nan)
     shares = words_score(words.hits.scores, words.query.ideal)
@@ -144,7 +148,7 @@ def answer_by_words(searching: Searching, search: Search, words: Words, *, sure:
     hits, fused = fetch(search, ranked, distinct=searching.settings.distinct)
     if words.exit.taken:
         fused = fused.within(words.exit.leeway)
-    asked = asked_of(search, words.query)
+    asked = msgspec.structs.replace(asked_of(search, words.query), alone=alone)
     return Answer(hits, evidence_of(asked, words.hits, None, fused) if sure else None)
 
 

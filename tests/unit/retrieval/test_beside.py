@@ -41,13 +41,15 @@ TEILE = [
 class Library:
     """A record in two languages; the two statements about parcels have nearly one vector."""
 
-    def __init__(self, folder: Path, pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, folder: Path, pool: ThreadPoolExecutor, languages: tuple[str, ...] = ("en", "zh")
+    ) -> None:
         self.pool, self.embedder = pool, HashEmbedder(64)
         self.record = MemoryIndexFeed(64)
         chance = np.random.default_rng(5)
         self.near = chance.standard_normal(64)
-        for language, texts in (("en", PARTS), ("zh", TEILE)):
-            for text in texts:
+        for language in languages:
+            for text in {"en": PARTS, "zh": TEILE}[language]:
                 self.add(text, language, chance.standard_normal(64))
         self.add(ENGLISH, "en", self.near)
         self.index = KbIndex.open(
@@ -123,3 +125,25 @@ def test_a_statement_that_comes_later_is_told_to_who_keeps_the_result(library: L
     assert arrival.chunk_id == came
     assert arrival.fused == pytest.approx(again.hits[1].score, abs=0.02)
     assert arrival.fused > found.evidence.fused.scores[-1]
+
+
+def test_the_first_text_in_another_language_is_news_to_who_keeps_the_result(tmp_path: Path) -> None:
+    with search_executor(1) as pool:
+        library = Library(tmp_path, pool, ("en",))
+        found = library.ask(ASKED["en"])
+        assert found.evidence is not None and found.evidence.vectors is None
+        library.add("It is about something else.", "en", -library.near)
+        library.index.refresh()
+        bounds = LoggedBounds(lambda _: library.index)
+        quiet = bounds.changes("kb", found.kb_version, found.evidence)
+        assert quiet is not None and not [one for one in quiet.arrivals if one.fused == np.inf]
+        library.add(CHINESE, "zh", library.near + 0.1)
+        library.index.refresh()
+        news = bounds.changes("kb", found.kb_version, found.evidence)
+        assert news is not None and [one.fused for one in news.arrivals][-1] == np.inf
+        library.index.close()
+
+
+def test_who_has_no_vector_yet_is_kept_by_nobody(library: Library) -> None:
+    library.record.add(CHINESE, document="late", language="zh")
+    assert library.ask(ASKED["zh"]).evidence is None
