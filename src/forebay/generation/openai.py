@@ -380,12 +380,13 @@ class _Patience:
         self._content = content
         self._deadline_at = self._loop.time() + ctx.deadline.remaining()
         self._until = math.inf
+        self._looks_at = math.inf
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, limit_s: float) -> None:
         """Somebody waits from now, so long at most."""
         self._until = min(self._deadline_at, self._loop.time() + limit_s)
-        if self._timer is None or self._until < self._timer.when():
+        if self._timer is None or self._until < self._looks_at:
             self._arm()
 
     def end(self) -> None:
@@ -399,6 +400,8 @@ class _Patience:
 
     def _arm(self) -> None:
         self.close()
+        # uvloop's handle of a time that has passed does not know it.
+        self._looks_at = self._until
         self._timer = self._loop.call_at(self._until, self._look)
 
     def _look(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from forebay.generation.openai import OpenAIGenerator
+from forebay.generation.openai import OpenAIGenerator, _Patience
 from forebay.generation.settings import EngineSettings, PoolSettings
 from forebay.kernel.errors import (
     ConfigError,
@@ -104,6 +104,25 @@ async def test_an_engine_that_keeps_to_no_bound_is_left() -> None:
         engine.raw = [endless] * 500
         with pytest.raises(EngineError, match="far more than it was asked for"):
             await collect(generator, REQUEST)
+
+
+async def test_a_deadline_that_passes_between_two_reads_is_told() -> None:
+    class Body:
+        broken: BaseException | None = None
+
+        def set_exception(self, error: BaseException) -> None:
+            self.broken = error
+
+    body = Body()
+    patience = _Patience(context(timeout_s=0.0), body)  # type: ignore[arg-type]
+    for _ in range(2):
+        # The second read finds the timer of a time that has passed.
+        patience.begin(20.0)
+        patience.end()
+    patience.begin(20.0)
+    await asyncio.sleep(0.01)
+    assert isinstance(body.broken, DeadlineExceeded)
+    patience.close()
 
 
 async def test_connections_are_used_again() -> None:
