@@ -32,6 +32,7 @@ from forebay.wire.encoding import encode_json
 
 _ROLES = {"developer": "system", "function": "tool"}
 _DEFAULT_TOP_K = 5
+_UNREAD_CHARACTERS = 1_000_000
 RoleName = Literal["system", "user", "assistant", "tool"]
 
 
@@ -91,7 +92,8 @@ class ChatRoute:
         x.unsent = writer.flush
         clock, metrics = self._parts.clock, self._parts.metrics
         written_at = 0.0
-        async with ReadAhead(self._parts.answering.answer(x.context, request)) as events:
+        answer = self._parts.answering.answer(x.context, request)
+        async with ReadAhead(answer, join=_joined) as events:
             while not writer.ended:
                 batch = await events.batch()
                 if not batch:
@@ -156,6 +158,18 @@ class ChatRoute:
             prompt_tokens=end.usage.prompt_tokens,
             streamed=x.streaming,
         )
+
+
+def _joined(events: list[AnswerDelta | AnswerEnd]) -> list[AnswerDelta | AnswerEnd]:
+    """The same text in one piece: an engine's place must not wait for a client that does not read.
+
+    Texts beyond any usual answer stay as they are, and their source stands still.
+    """
+    texts = [event.text for event in events if isinstance(event, AnswerDelta)]
+    if sum(map(len, texts)) > _UNREAD_CHARACTERS:
+        return events
+    ends = [event for event in events if isinstance(event, AnswerEnd)]
+    return [AnswerDelta("".join(texts)), *ends]
 
 
 def completion(

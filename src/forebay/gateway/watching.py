@@ -57,12 +57,19 @@ class ReadAhead(Generic[T]):
     """Iterates a stream in a task of its own and hands over whatever has come, as one batch.
 
     What arrives together leaves together: one write instead of many. At most ``bound`` items
-    wait; the source then stands still. Leaving the block closes the source.
+    wait; the source then stands still, unless ``join`` makes fewer of them. Leaving the block
+    closes the source.
     """
 
-    def __init__(self, source: AsyncIterator[T], bound: int = 256) -> None:
+    def __init__(
+        self,
+        source: AsyncIterator[T],
+        bound: int = 256,
+        join: Callable[[list[T]], list[T]] | None = None,
+    ) -> None:
         self._source = source
         self._bound = bound
+        self._join = join
         self._items: list[T] = []
         # A bare future for each wait: an event costs twice as much, once for every token.
         self._arrived: asyncio.Future[None] | None = None
@@ -105,6 +112,10 @@ class ReadAhead(Generic[T]):
                 async for item in self._source:
                     self._items.append(item)
                     _wake(self._arrived)
+                    if len(self._items) < self._bound:
+                        continue
+                    if self._join is not None:
+                        self._items = self._join(self._items)
                     if len(self._items) >= self._bound:
                         self._taken = asyncio.get_running_loop().create_future()
                         await self._taken

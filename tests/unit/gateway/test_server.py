@@ -73,6 +73,16 @@ def test_a_client_that_leaves_within_its_body_is_forgotten(address: str) -> None
     assert httpx.get(f"{address}/healthz").status_code == 200
 
 
+def test_an_answer_is_written_whatever_its_client_reads() -> None:
+    world = World(script=["x" * 500] * 1500)
+    with serving(world) as address, RawClient(address) as client:
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.post(CHAT, STREAM)
+        # Its place is free, although most of the answer waits for the client.
+        until(lambda: world.answering.closed == 1)
+        assert world.app.in_flight == 1
+
+
 def test_a_client_that_does_not_read_is_dropped() -> None:
     limits = ConnectionSettings(write_timeout_s=0.3)
     world = World(script=["x" * 100_000] * 500, settings=quick(connections=limits))

@@ -69,6 +69,21 @@ async def test_the_source_stands_still_at_the_bound() -> None:
         assert total == 99
 
 
+async def test_joined_the_source_goes_on_as_far_as_joining_helps() -> None:
+    def joined(numbers: list[int]) -> list[int]:
+        return [sum(numbers)] if sum(numbers) < 1000 else numbers
+
+    source = Source(*range(1, 100))
+    async with ReadAhead(source.stream(), bound=10, join=joined) as ahead:
+        await asyncio.sleep(0.01)
+        assert 10 < source.given < 99
+        total = 0
+        while batch := await ahead.batch():
+            assert len(batch) <= 10
+            total += sum(batch)
+        assert total == sum(range(1, 100))
+
+
 async def test_leaving_early_closes_the_source() -> None:
     source = Source(1, None)
     async with ReadAhead(source.stream()) as ahead:
