@@ -22,6 +22,7 @@ SEEN_WITHIN_S = 0.5
 NOISE_S = 1.5
 """What a busy machine may add to one of them; the median keeps the promise without it."""
 CHANGES = 10
+SEARCH = b'{"kb": "kb", "query": "first"}'
 
 
 def workers(server: Served) -> list[psutil.Process]:
@@ -53,6 +54,17 @@ class Line:
         assert status == 200
         found = re.search(rf"^{re.escape(name)} (\S+)$", content.decode(), re.MULTILINE)
         return float(found[1]) if found else 0.0
+
+    def begin(self) -> None:
+        """A search without the last character of its body."""
+        self._connection.putrequest("POST", "/v1/search")
+        self._connection.putheader("content-length", str(len(SEARCH)))
+        self._connection.endheaders(SEARCH[:-1])
+
+    def end(self) -> int:
+        """That character, and the status of the answer."""
+        self._connection.send(SEARCH[-1:])
+        return self._connection.getresponse().status
 
     def _answer(self, method: str, path: str, data: bytes | None = None) -> tuple[int, bytes]:
         self._connection.request(method, path, data)
@@ -159,6 +171,24 @@ def test_a_killed_worker_is_replaced(server: Served) -> None:
     until(lambda: [each for each in workers(server) if each.pid != worker.pid], within_s=30)
     assert line_to(server, [parent]).found("first") == {"first.md"}
     assert server.ask("GET", "/readyz").status == 200
+
+
+def test_all_drain_together_and_nothing_is_cut(server: Served) -> None:
+    parent, [worker] = psutil.Process(server.process.pid), workers(server)
+    lines = line_to(server, [worker]), line_to(server, [parent])
+    for line in lines:
+        line.begin()
+    server.process.send_signal(signal.SIGTERM)
+    until(lambda: not server.ask.ready(), within_s=5)
+    # Terminals and service managers tell everybody; told twice, a worker would end at once.
+    worker.send_signal(signal.SIGTERM)
+    assert lines[0].end() == 200
+    # The parent is idle now, and waits for whom the worker still answers.
+    time.sleep(0.5)
+    assert lines[1].end() == 200
+    assert server.process.wait(10) == 0
+    server.restart()
+    until(lambda: workers(server))
 
 
 def test_reloaded_keys_are_in_force_in_both(server: Served) -> None:

@@ -156,6 +156,7 @@ async def _serve(run: _Run) -> int:
                         group.create_task(_read_again(writing, progress)),
                     ]
                     workers = _workers(run, listener, figures)
+                    server.draining = workers.drain
                     loop = asyncio.get_running_loop()
                     writing.told = partial(
                         loop.call_soon_threadsafe, _tell_versions, workers, service.events

@@ -73,7 +73,7 @@ async def _follow_parent(server: Server, service: Service, figures: FiguresOfWor
             service.answerer.reload(settings)
         except (msgspec.MsgspecError, ForebayError) as error:
             log.error("nothing was reloaded: %s", error)
-    log.info("the parent process is gone; draining")
+    log.info("the parent process drains or is gone")
     server.request_stop()
 
 

@@ -2,7 +2,7 @@
 
 Each worker inherits the listening socket and gets its settings as one JSON line on standard
 input, which then stays open: a further line is a reload of keys and plans, and when the parent
-dies, however it dies, the worker sees the end of file and drains.
+drains or dies, however it dies, the worker sees the end of file and drains.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class WorkerSet:
         self._stop_s = stop_s
         self._clock = clock
         self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._draining = False
         self.started: Callable[[int], None] = _nobody
         self.ended: Callable[[int], None] = _nobody
 
@@ -78,6 +79,16 @@ class WorkerSet:
         for process in self._processes.values():
             _write(process, FORGET + kb.encode() + b"\n")
 
+    def drain(self) -> None:
+        """Let every worker drain, beside its parent; none is started any more.
+
+        By the end of its input, not by a signal: whoever signals all processes, as a terminal or
+        a service manager does, would else have signalled twice, which ends them at once.
+        """
+        self._draining = True
+        for process in self._processes.values():
+            _leave(process)
+
     async def run(self) -> None:
         """Keep the workers running until cancelled, then end them within ``stop_s``."""
         try:
@@ -93,10 +104,14 @@ class WorkerSet:
             started = self._clock.now()
             process = await self._start()
             self._processes[number] = process
+            if self._draining:
+                _leave(process)
             self.started(process.pid)
             status = await process.wait()
             self._processes.pop(number, None)
             self.ended(process.pid)
+            if self._draining:
+                return
             if self._clock.now() - started >= HEALTHY_AFTER_S:
                 wait_s = RESTART_AFTER_S
             log.warning("worker %d ended with status %d; starting another", number, status)
@@ -120,10 +135,8 @@ class WorkerSet:
         return process
 
     async def _stop(self) -> None:
+        self.drain()
         processes = list(self._processes.values())
-        for process in processes:
-            with suppress(ProcessLookupError):
-                process.terminate()
         try:
             async with asyncio.timeout(self._stop_s):
                 for process in processes:
@@ -138,6 +151,11 @@ class WorkerSet:
 
 def _nobody(_process_id: int) -> None:
     """Nobody wants to know."""
+
+
+def _leave(process: asyncio.subprocess.Process) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
 
 
 def _write(process: asyncio.subprocess.Process, line: bytes) -> None:

@@ -35,6 +35,7 @@ class Server:
     ``sockets`` are bound, listening or not, and may be shared with other processes; without
     them ``server.host`` and ``server.port`` are bound here. Raises ``ConfigError`` when the
     address is reachable from other machines and nobody needs a key, or cannot be bound.
+    ``draining`` is called when it begins to drain.
     """
 
     def __init__(self, app: GatewayApp, sockets: Sequence[socket.socket] = ()) -> None:
@@ -65,6 +66,7 @@ class Server:
                 timeout_graceful_shutdown=_LAST_EVENTS_S,
             )
         )
+        self.draining: Callable[[], None] = _nobody
         self._stop = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -103,6 +105,7 @@ class Server:
         await self._stop.wait()
         log.info("draining: up to %g s for %d requests", self._drain_s, self._app.in_flight)
         self._app.begin_drain()
+        self.draining()
         self._uvicorn.stop_accepting()
         if not await self._app.wait_idle(self._drain_s):
             log.warning("ending %d requests that did not finish", self._app.in_flight)
@@ -133,6 +136,10 @@ class Server:
             # Whoever signals twice does not want to wait for anything.
             self._loop.remove_signal_handler(name)
             signal.signal(name, signal.SIG_DFL)
+
+
+def _nobody() -> None:
+    """Nobody has to drain, too."""
 
 
 class _Uvicorn(uvicorn.Server):
