@@ -31,6 +31,14 @@ def open_bounded(
     return BoundedRetriever(retriever, admission.desk.clock, gate, pace)
 
 
+def among(settings: Settings, processes: int) -> Settings:
+    """The settings of each of so many processes on this machine, which share its cores."""
+    admission = settings.admission
+    each = max(1, admission.retrieval_per_core // processes)
+    admission = msgspec.structs.replace(admission, retrieval_per_core=each)
+    return msgspec.structs.replace(settings, admission=admission)
+
+
 def within_cores(gate: GateSettings, at_once: int) -> GateSettings:
     """Let in no more than ``at_once``, though as many as at the beginning.
 

@@ -17,6 +17,7 @@ import msgspec
 from forebay import __version__
 from forebay.app import sharing
 from forebay.app.admitting import check_names
+from forebay.app.bounding import among
 from forebay.app.cache_calls import CacheCalls
 from forebay.app.changing import kb_of_path
 from forebay.app.composition import Service, open_service, run_loop
@@ -68,7 +69,7 @@ class _Run(msgspec.Struct, frozen=True):
 def serve(config: Path | None, flags: Mapping[str, Any], options: ServeOptions) -> int:
     """Serve until a signal ends it; 0 after a clean drain."""
     settings, _ = load_settings(config, flags)
-    settings = _with_paths(settings, options)
+    settings = among(_with_paths(settings, options), options.workers)
     for name, knowledge in settings.knowledge.items():
         for path in knowledge.paths:
             if not Path(path).exists():

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from forebay.app.bounding import usable_cores, within_cores
+from forebay.app.bounding import among, usable_cores, within_cores
+from forebay.app.settings import Settings
 from forebay.policy.bulkhead import RETRIEVAL_GATE
 
 
@@ -17,6 +18,14 @@ def test_a_few_for_each_core_and_never_fewer_than_at_the_beginning(at_once: int,
     assert gate.limit.most == most
     assert gate.queue == RETRIEVAL_GATE.queue
     assert gate.shed == RETRIEVAL_GATE.shed
+
+
+@pytest.mark.parametrize(("processes", "each"), [(1, 4), (2, 2), (4, 1), (9, 1)])
+def test_processes_on_one_machine_share_its_cores(processes: int, each: int) -> None:
+    settings = Settings()
+    divided = among(settings, processes)
+    assert divided.admission.retrieval_per_core == each
+    assert (divided == settings) == (processes == 1)
 
 
 @pytest.mark.parametrize(

@@ -178,8 +178,9 @@ class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     retrieval_per_core: Annotated[
         int,
         Meta(
-            description="Retrievals at work for each usable core, though never fewer than "
-            "retrieval.limit.initial; without meaning where an endpoint embeds.",
+            description="Retrievals at work for each usable core, in all processes of serve "
+            "--workers, though in each never fewer than retrieval.limit.initial; without meaning "
+            "where an endpoint embeds.",
             ge=1,
         ),
     ] = 4
