@@ -231,12 +231,12 @@ def _check_query(settings: Settings) -> None:
             "llama.",
             param=f"query.{asked[0]}",
         )
-    if query.unrelated_percentile > query.related_percentile:
-        raise ConfigError(
-            "query.unrelated_percentile is above query.related_percentile; lower the one or raise "
-            "the other.",
-            param="query.unrelated_percentile",
-        )
+    for name in ("related_percentile", "unrelated_percentile"):
+        if query.lone_percentile > getattr(query, name):
+            raise ConfigError(
+                f"query.lone_percentile is above query.{name}; lower the one or raise the other.",
+                param="query.lone_percentile",
+            )
 
 
 def _check_server(server: ServerSettings) -> None:

@@ -8,7 +8,7 @@ pairs of unrelated chunks that are less alike.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from forebay.kernel.documents import Hit
 from forebay.kernel.stages import Likeness, Sense
@@ -41,21 +41,24 @@ def senses_of(
     *,
     related: float,
     unrelated: float,
+    lone: float,
 ) -> tuple[Sense, ...]:
     """The senses that the hits show, best first; empty where there is one, or nobody can tell.
 
-    ``related`` and ``unrelated`` are percentiles. Hits are grouped by average linkage for as long
-    as two groups are more alike than ``unrelated``; what is left apart are rivals. The hits of a
-    group must be as alike as ``related``, and one group must be more than one hit: where no two
-    belong together, the question is vague rather than ambiguous. Each group's best hit must name
-    all that is asked for, or it is no sense of it but chance.
+    ``related``, ``unrelated`` and ``lone`` are percentiles. Hits are grouped by average linkage
+    for as long as two groups are more alike than ``unrelated``; what is left apart are rivals. A
+    single hit is more easily apart by chance than two that belong together: it is a rival where it
+    is no more alike to any group than ``lone``. The hits of a group must be as alike as
+    ``related``, and one group must be more than one hit: where no two belong together, the question
+    is vague rather than ambiguous. Each group's best hit must name all that is asked for, or it is
+    no sense of it but chance.
     """
     terms = _terms(question)
     if not terms or len(hits) < 2 or len(likeness.percentiles) < len(hits):
         return ()
     least = LEAST_SHARE * max(hit.score for hit in hits)
     rivals = [at for at, hit in enumerate(hits) if hit.score >= least > 0.0 and _names(hit, terms)]
-    groups = _groups(rivals[:MOST_HITS], likeness, unrelated)
+    groups = _groups(rivals[:MOST_HITS], likeness, unrelated, lone)
     within = [_within(group, likeness) for group in groups if len(group) > 1]
     if not 2 <= len(groups) <= MOST_SENSES or not within or min(within) < related:
         return ()
@@ -86,21 +89,36 @@ def _names(hit: Hit, terms: Sequence[str]) -> bool:
     return all(term in text for term in terms)
 
 
-def _groups(places: Sequence[int], likeness: Likeness, unrelated: float) -> list[tuple[int, ...]]:
+def _groups(
+    places: Sequence[int], likeness: Likeness, unrelated: float, lone: float
+) -> list[tuple[int, ...]]:
     """Average-linkage groups of hits, in the order of their best."""
     groups: list[tuple[int, ...]] = [(at,) for at in places]
-    while len(groups) > 1:
-        alike, one, other = max(
+    groups = _joined(groups, likeness, unrelated, among=lambda one, other: True)
+    return _joined(groups, likeness, lone, among=lambda one, other: 1 in (len(one), len(other)))
+
+
+def _joined(
+    groups: list[tuple[int, ...]],
+    likeness: Likeness,
+    most: float,
+    *,
+    among: Callable[[Sequence[int], Sequence[int]], bool],
+) -> list[tuple[int, ...]]:
+    """The groups, those that are more alike than ``most`` made one, the most alike first."""
+    while True:
+        pairs = [
             (_between(groups[a], groups[b], likeness), b, a)
             for a in range(len(groups))
             for b in range(a)
-        )
-        if alike <= unrelated:
-            break
+            if among(groups[a], groups[b])
+        ]
+        alike, one, other = max(pairs, default=(0.0, 0, 0))
+        if alike <= most:
+            return groups
         joined = tuple(sorted(groups[one] + groups[other]))
         groups = [each for at, each in enumerate(groups) if at not in (one, other)]
         groups = sorted([*groups, joined])
-    return groups
 
 
 def _between(one: Sequence[int], other: Sequence[int], likeness: Likeness) -> float:

@@ -83,6 +83,15 @@ class QuerySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0.0,
             le=100.0,
         ),
+    ] = 82.0
+    lone_percentile: Annotated[
+        float,
+        Meta(
+            description="The same of a sense that only one hit has, which chance brings about "
+            "more easily, in percent.",
+            ge=0.0,
+            le=100.0,
+        ),
     ] = 74.0
     engine_rewriting: Annotated[
         bool,

@@ -115,6 +115,7 @@ class RuleReader:
             likeness,
             related=settings.related_percentile,
             unrelated=settings.unrelated_percentile,
+            lone=settings.lone_percentile,
         )
         return self._with(understood, senses) if senses else understood
 

@@ -155,6 +155,11 @@ def test_the_classifier_is_used_for_its_own_embedder_only(tmp_path: Path) -> Non
 
 
 def test_contradictions_fail_at_start() -> None:
-    for query in ({"hyde": True}, {"engine_rewriting": True}, {"unrelated_percentile": 99.9}):
+    for query in (
+        {"hyde": True},
+        {"engine_rewriting": True},
+        {"lone_percentile": 99.9},
+        {"related_percentile": 60.0},
+    ):
         with pytest.raises(ConfigError, match=r"query\."):
             load_settings(None, {"query": query}, {})

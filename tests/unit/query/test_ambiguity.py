@@ -28,8 +28,10 @@ def likeness(*rows: tuple[float, ...]) -> Likeness:
 APART = likeness((100.0, 99.5, 80.0), (99.5, 100.0, 90.0), (80.0, 90.0, 100.0))
 
 
-def found(question: str, hits: tuple[Hit, ...] = HITS, like: Likeness = APART) -> tuple[Sense, ...]:
-    return senses_of(question, hits, like, related=96.0, unrelated=93.0)
+def found(
+    question: str, hits: tuple[Hit, ...] = HITS, like: Likeness = APART, lone: float = 93.0
+) -> tuple[Sense, ...]:
+    return senses_of(question, hits, like, related=96.0, unrelated=93.0, lone=lone)
 
 
 def test_two_groups_are_two_senses() -> None:
@@ -61,6 +63,31 @@ def test_one_pair_that_touches_joins_nothing() -> None:
 def test_a_group_that_hardly_holds_together_is_no_sense() -> None:
     loose = likeness((100.0, 94.0, 80.0), (94.0, 100.0, 80.0), (80.0, 80.0, 100.0))
     assert found("苹果", like=loose) == ()
+
+
+def test_a_single_hit_must_stand_further_apart_than_two() -> None:
+    assert len(found("苹果", lone=85.0)) == 2, "85 on average"
+    assert found("苹果", lone=84.0) == ()
+    pairs = likeness(
+        (100.0, 99.0, 88.0, 88.0),
+        (99.0, 100.0, 88.0, 88.0),
+        (88.0, 88.0, 100.0, 99.0),
+        (88.0, 88.0, 99.0, 100.0),
+    )
+    more = (*HITS, hit(4, "果园", "苹果九月成熟。"))
+    assert [sense.hits for sense in found("苹果", more, pairs, lone=80.0)] == [(0, 1), (2, 3)]
+
+
+def test_single_hits_join_the_group_they_are_most_like() -> None:
+    like = likeness(
+        (100.0, 99.0, 70.0, 92.0),
+        (99.0, 100.0, 70.0, 92.0),
+        (70.0, 70.0, 100.0, 75.0),
+        (92.0, 92.0, 75.0, 100.0),
+    )
+    more = (*HITS, hit(4, "苹果设备维修", "苹果屏幕由信息部修。"))
+    told = senses_of("苹果", more, like, related=90.0, unrelated=93.0, lone=80.0)
+    assert [sense.hits for sense in told] == [(0, 1, 3), (2,)]
 
 
 def test_a_sense_names_what_was_asked_for() -> None:
