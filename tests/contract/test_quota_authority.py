@@ -81,6 +81,41 @@ class TestSocket(Bucket300):
             await SocketAuthority(tmp_path, SystemClock()).exchange(QuotaCall())
 
 
+STRANGE = (
+    *(
+        b"+OK\r\n",
+        b":1\r\n",
+        b"$-1\r\n",
+        b"*0\r\n",
+        b"$3\r\n\xff\xfe\xfd\r\n",
+        b"HTTP/1.1 400 x\r\n",
+    ),
+    *(b"*3\r\n:1\r\n*0\r\n*0\r\n", b"*3\r\n:1\r\n*2\r\n$3\r\nnan\r\n:0\r\n*2\r\n:0\r\n:0\r\n"),
+    *(b"*3\r\n:1\r\n*2\r\n:5\r\n:0\r\n*2\r\n:9\r\n:0\r\n", b"*" * 5000),
+)
+
+
+@pytest.mark.parametrize("answer", STRANGE)
+async def test_whatever_answers_instead_of_a_redis_is_an_outage(answer: bytes) -> None:
+    async def strange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(65_536):
+            writer.write(answer * 4)
+        writer.close()
+
+    server = await asyncio.start_server(strange, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    authority = RedisAuthority(CoordinationSettings(redis_url=f"redis://127.0.0.1:{port}"))
+    bucket = SharedBucket("tenant", "t", 1.0, 100.0)
+    try:
+        with pytest.raises((Unavailable, TimeoutError)):
+            async with asyncio.timeout(1):
+                await authority.exchange(QuotaCall((bucket,), (((0, 60.0),),)))
+        assert authority.connections.statistics() == {"busy": 0, "idle": 0}
+    finally:
+        await authority.close()
+        server.close()
+
+
 @pytest.fixture(scope="module")
 def valkey() -> Iterator[ValkeyServer]:
     with ValkeyServer() as server:
@@ -121,6 +156,27 @@ class TestRedis(Bucket300):
             back = SharedBucket("tenant", name, 10.0, 100.0, -60.0)
             await authority.exchange(QuotaCall((back,)))
             assert await redis.keys("*tenant*") == []
+
+    @pytest.mark.parametrize(
+        "spoilt", ["", "x", "nan 0 0", "1 2", "a b c", "inf nan inf", ["a", "list"]]
+    )
+    async def test_a_key_that_somebody_spoilt_is_as_if_lost(
+        self, authority: RedisAuthority, spoilt: str | list[str]
+    ) -> None:
+        name = new_name()
+        async with authority.connections.use() as redis:
+            for key in (f"{{forebay:quota}}:tenant:{name}", "{forebay:quota}:processes"):
+                await redis.delete(key)
+                await (
+                    redis.set(key, spoilt) if isinstance(spoilt, str) else redis.rpush(key, *spoilt)
+                )
+        bucket = SharedBucket("tenant", name, 1e-6, 100.0)
+        call = QuotaCall((bucket,), (((0, 60.0),), ((0, 60.0),)), process=name)
+        reply = await authority.exchange(call)
+        assert near(reply.levels[0], 40)
+        assert [refusal is None for refusal in reply.refusals] == [True, False]
+        assert reply.processes == 1
+        assert near((await authority.exchange(QuotaCall((bucket,)))).levels[0], 40)
 
     async def test_connections_that_are_all_in_use_are_no_outage(
         self, valkey: ValkeyServer

@@ -48,9 +48,9 @@ class SocketAuthority:
         deadline = Deadline.after(CALL_S, self._clock)
         try:
             value = await self._client.call(OPERATION, call, deadline=deadline)
-        except ForebayError as error:
+            return msgspec.convert(value, QuotaReply)
+        except (ForebayError, msgspec.ValidationError) as error:
             raise Unavailable("the writer does not keep the quotas at present.") from error
-        return msgspec.convert(value, QuotaReply)
 
     async def close(self) -> None:
         """Nothing is held: a call is a connection."""

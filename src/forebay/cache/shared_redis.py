@@ -35,7 +35,17 @@ _RELEASES = 10_000
 _RELEASED_MS = 100
 """A claim outlives its end a little: who looked for the value just before it came must not find the
 claim free."""
-_OUTAGES = (RedisError, OSError, TimeoutError, asyncio.IncompleteReadError)
+_OUTAGES = (
+    RedisError,
+    OSError,
+    TimeoutError,
+    asyncio.IncompleteReadError,
+    # Something else listens there, or a proxy spoils what is answered.
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+)
 
 _CLAIM = """
 local holder = redis.call('GET', KEYS[1])

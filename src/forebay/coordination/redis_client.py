@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
 
 from forebay.kernel.errors import ConfigError
 
 CONNECT_S = 1.0
+OUTAGES = (
+    RedisError,
+    OSError,
+    TimeoutError,
+    asyncio.IncompleteReadError,
+    # Something else listens there, or a proxy spoils what is answered.
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+)
+"""What is raised where a Redis is gone, refuses or answers what it never would."""
 
 
 def client_options() -> dict[str, Any]:

@@ -8,15 +8,15 @@ should be slewed: leases would end by the server's clock before their holders'.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
+from contextlib import suppress
 from importlib.resources import files
 from typing import Any
 
 from redis.asyncio import BlockingConnectionPool, Redis
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError
 
-from forebay.coordination.redis_client import CONNECT_S, address_checked, client_options
+from forebay.coordination.redis_client import CONNECT_S, OUTAGES, address_checked, client_options
 from forebay.coordination.settings import CoordinationSettings
 from forebay.kernel.errors import Unavailable
 from forebay.kernel.leases import Grant, LeaseCall, LeaseReply, Seat
@@ -56,9 +56,12 @@ class RedisVersions:
             except NoScriptError:
                 # A restart or a failover forgot it; this call brings it again.
                 found = await self._redis.eval(_SCRIPT, len(keys), *keys, *words)
-        except (RedisError, OSError, asyncio.IncompleteReadError) as error:
+            return _reply(found)
+        except OUTAGES as error:
+            # Of a connection that answered something else nobody knows what it answers next.
+            with suppress(*OUTAGES):
+                await self._redis.connection_pool.disconnect(inuse_connections=False)
             raise Unavailable("Redis does not keep the versions at present.") from error
-        return _reply(found)
 
     def _words(self, call: LeaseCall) -> tuple[list[str], list[str | int | float]]:
         places: dict[str, int] = {}

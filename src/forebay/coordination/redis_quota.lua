@@ -14,13 +14,15 @@ for i = 1, count do
     said[i] = { rate = rate, burst = burst, extra = tonumber(ARGV[at + 3]), unit = tonumber(ARGV[at + 4]) }
     local charge = tonumber(ARGV[at + 2])
     at = at + 5
-    local kept, found = redis.call('GET', KEYS[i]), burst
+    local kept, found = redis.pcall('GET', KEYS[i]), burst
     before[i] = kept
-    if kept then
-        local old, since, size = string.match(kept, '^(%S+) (%S+) (%S+)$')
-        found = tonumber(old) + math.max(0, now - tonumber(since)) * rate
+    -- What is no bucket is as if it were lost, whoever wrote it: it is written anew below.
+    local old, since, size = string.match(type(kept) == 'string' and kept or '', '^(%S+) (%S+) (%S+)$')
+    old, since, size = tonumber(old or ''), tonumber(since or ''), tonumber(size or '')
+    if old and since and size then
         -- Under another limit what was used stays used.
-        found = math.min(burst, found + burst - tonumber(size))
+        found = math.min(burst, old + math.max(0, now - since) * rate + burst - size)
+        if found ~= found then found = burst end
     end
     level[i] = math.max(-burst, math.min(burst, found - charge))
 end
@@ -63,7 +65,10 @@ end
 local present = 0
 if ARGV[4] ~= '' then
     local seconds, names = tonumber(ARGV[3]), KEYS[count + 1]
-    redis.call('ZADD', names, now, ARGV[4])
+    if type(redis.pcall('ZADD', names, now, ARGV[4])) == 'table' then
+        redis.call('DEL', names)
+        redis.call('ZADD', names, now, ARGV[4])
+    end
     redis.call('ZREMRANGEBYSCORE', names, '-inf', now - seconds)
     -- Of a time before the clock was set back; who lives says so again in a moment.
     redis.call('ZREMRANGEBYSCORE', names, '(' .. string.format('%.17g', now), '+inf')

@@ -6,7 +6,6 @@ when their bucket would be full.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import math
 from functools import partial
@@ -14,10 +13,10 @@ from importlib.resources import files
 from typing import Any
 
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError
 
 from forebay.coordination.connections import Connections
-from forebay.coordination.redis_client import address_checked, client_options
+from forebay.coordination.redis_client import OUTAGES, address_checked, client_options
 from forebay.coordination.settings import CoordinationSettings
 from forebay.kernel.clock import Clock, SystemClock
 from forebay.kernel.errors import Unavailable
@@ -74,9 +73,10 @@ class RedisAuthority:
                 except NoScriptError:
                     # A restart or a failover forgot it; this call brings it again.
                     found = await redis.eval(_SCRIPT, len(keys), *words)
-        except (RedisError, OSError, asyncio.IncompleteReadError) as error:
+                # Here: a connection that answered something else is closed, not used again.
+                return _reply(found, call)
+        except OUTAGES as error:
             raise Unavailable("Redis does not keep the quotas at present.") from error
-        return _reply(found)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -116,17 +116,24 @@ def _arguments(call: QuotaCall) -> list[str | int | float]:
     return words
 
 
-def _reply(found: Any) -> QuotaReply:
+def _reply(found: Any, call: QuotaCall) -> QuotaReply:
+    """What the script returned; ``ValueError`` and the like for what it never returns."""
     present, answer, refusals = found
-    return QuotaReply(
+    reply = QuotaReply(
         levels=tuple(map(float, answer[::2])),
         extras=tuple(map(float, answer[1::2])),
         refusals=tuple(
-            None if worst == 0 else (worst - 1, _seconds(wait_s))
+            None if worst == 0 else (range(len(call.buckets))[worst - 1], _seconds(wait_s))
             for worst, wait_s in zip(refusals[::2], refusals[1::2], strict=True)
         ),
-        processes=present,
+        processes=int(present),
     )
+    counted = (len(reply.levels), len(reply.extras), len(reply.refusals))
+    if counted != (len(call.buckets), len(call.buckets), len(call.reservations)):
+        raise ValueError("the answer is to another call")
+    if not all(map(math.isfinite, (*reply.levels, *reply.extras))):
+        raise ValueError("no bucket holds that")
+    return reply
 
 
 def _seconds(text: str) -> float:

@@ -7,10 +7,9 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 from forebay.coordination.bus.following import encode_event, following
-from forebay.coordination.redis_client import address_checked, client_options
+from forebay.coordination.redis_client import OUTAGES, address_checked, client_options
 from forebay.kernel.caching import ChangeEvent, Delivery
 from forebay.kernel.errors import Unavailable
 
@@ -18,7 +17,6 @@ LOG_EVENTS = 10_000
 READ_S = 1.0
 CALL_S = 2.0
 _FIELD = b"e"
-_OUTAGES = (RedisError, OSError, TimeoutError, asyncio.IncompleteReadError)
 
 
 class RedisBus:
@@ -40,7 +38,7 @@ class RedisBus:
                     maxlen=self._log_events,
                     approximate=False,
                 )
-        except _OUTAGES as error:
+        except OUTAGES as error:
             raise _lost() from error
 
     def subscribe(self, after: str = "") -> AsyncGenerator[Delivery, None]:
@@ -53,7 +51,7 @@ class RedisBus:
         try:
             async with asyncio.timeout(CALL_S):
                 position, gap = await _place(redis, self._key, after)
-        except _OUTAGES as error:
+        except OUTAGES as error:
             await redis.aclose()
             raise _lost() from error
         except BaseException:
@@ -82,12 +80,12 @@ class _StreamReader:
                 found: Any = await self._redis.xread(
                     {self._key: self.position}, count=256, block=int(READ_S * 1000)
                 )
-        except _OUTAGES as error:
+            entries = _entries(found) if found else ()
+        except OUTAGES as error:
             raise _lost() from error
-        if not found:
+        if not entries:
             await self._check()
             return ()
-        entries = _entries(found)
         self.position = entries[-1][0]
         return entries
 
@@ -96,7 +94,7 @@ class _StreamReader:
         try:
             async with asyncio.timeout(CALL_S):
                 position, gap = await _place(self._redis, self._key, self.position)
-        except _OUTAGES as error:
+        except OUTAGES as error:
             raise _lost() from error
         if gap:
             self.position = position
