@@ -139,10 +139,14 @@ class Desk:
                 retry_after_s=1.0,
             )
 
+    @property
+    def denies(self) -> bool:
+        """Whether anybody is denied: else nobody has to be checked."""
+        return self._book.denies
+
     def check(self, who: Claimant) -> None:
         """Raise ``PermissionDenied`` for who is denied, whatever is asked."""
-        if self._book.denies:
-            self._book.claims(who, self._wall_clock.now())
+        self._book.claims(who, self._wall_clock.now())
 
     def charge(self, who: Claimant, route: str, tokens: int) -> RateState | None:
         """Charge a request that needs no engine; raises like ``reserve`` for quotas.
