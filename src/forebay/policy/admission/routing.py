@@ -10,6 +10,7 @@ priority classes. A request spills only to pools its own names.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -51,19 +52,24 @@ class PoolRule(msgspec.Struct, frozen=True):
         return self.max_total_tokens is None or total <= self.max_total_tokens
 
 
+class _Open(NamedTuple):
+    """The pools that a tenant's class may use, and the longest prompt they take."""
+
+    rules: tuple[PoolRule, ...]
+    longest: int
+
+
 class PoolRules:
     """Every pool's rule."""
 
     def __init__(self, rules: Sequence[PoolRule]) -> None:
         self.by_name = {rule.name: rule for rule in rules}
         self._ordered = sorted(rules, key=_size)
+        self._known: dict[tuple[str, Priority | None, str], _Open] = {}
 
     def longest(self, tenant: str, priority: Priority | None = None) -> int:
         """The longest prompt that any pool takes of a tenant and class; 0 without pools."""
-        open_to = (
-            rule for rule in self._ordered if not rule.spare and rule.admits(tenant, priority)
-        )
-        return max((rule.max_input_tokens for rule in open_to), default=0)
+        return self._open(tenant, priority, "").longest
 
     def choose(
         self,
@@ -79,12 +85,8 @@ class PoolRules:
         answers go where they fit, if anywhere they do; else the largest cuts them.
         ``ContextTooLong`` when no pool takes the input.
         """
-        fitting = [
-            rule
-            for rule in self._ordered
-            if rule.takes(tenant, input_tokens, priority)
-            and (pool == (rule.engines or rule.name) if pool else not rule.spare)
-        ]
+        open_to = self._open(tenant, priority, pool).rules
+        fitting = [rule for rule in open_to if input_tokens <= rule.max_input_tokens]
         if not fitting:
             most = self.longest(tenant, priority)
             raise ContextTooLong(
@@ -101,6 +103,21 @@ class PoolRules:
         spills = [self.by_name[name] for name in first.spill_to if name in self.by_name]
         helps = (one for one in spills if not one.spare)
         return (first, *(one for one in helps if one.takes(tenant, input_tokens, priority)))
+
+    def _open(self, tenant: str, priority: Priority | None, pool: str) -> _Open:
+        """The pools open to a tenant and class, in order; ``pool``: only that one's."""
+        key = tenant, priority, pool
+        known = self._known.get(key)
+        if known is None:
+            rules = tuple(
+                rule
+                for rule in self._ordered
+                if rule.admits(tenant, priority)
+                and (pool == (rule.engines or rule.name) if pool else not rule.spare)
+            )
+            longest = max((rule.max_input_tokens for rule in rules), default=0)
+            known = self._known[key] = _Open(rules, longest)
+        return known
 
 
 def _size(rule: PoolRule) -> tuple[bool, bool, int, float, int]:
