@@ -19,6 +19,7 @@ from forebay.app.settings import Settings
 from forebay.cache.askers import Askers, DiscreetRetriever
 from forebay.cache.carrying import carried
 from forebay.cache.claims import Claims
+from forebay.cache.decoded import Decoded
 from forebay.cache.embeddings import CachedEmbedder
 from forebay.cache.keys import (
     PromptSetup,
@@ -61,6 +62,8 @@ SEARCH_PATIENCE_S = 1.0
 ANSWER_PATIENCE_S = 10.0
 """How long a process waits for what another has begun: about as long as that takes."""
 MARKS_KEPT = 4096
+READ_BYTES = 4_000_000
+"""Of entries of the retrieval tier that are kept as they were read, beside their bytes."""
 
 
 class Marks:
@@ -152,6 +155,7 @@ class Tiers(msgspec.Struct):
     near: NearQuestions | None = None
     nearby: NearAnswers | None = None
     shared: SharedValues | None = None
+    decoded: Decoded[Entry[KeptHits]] | None = None
     prompts: PreparedPrompts | None = None
     sessions: Sessions | None = None
     prewarming: Callable[[], dict[str, float]] | None = None
@@ -188,6 +192,8 @@ class Tiers(msgspec.Struct):
         if self.replays is not None:
             # They would not be told any more, but their texts are to be gone.
             self.replays.clear()
+        if self.decoded is not None:
+            self.decoded.clear()
         return sum(self._purged(name, tier, kb) for name, tier in self.memory.items())
 
     def _purged(self, name: str, tier: MemoryTier[bytes], kb: str) -> int:
@@ -266,7 +272,8 @@ class TierOpener:
             inner = DiscreetRetriever(inner, self._askers)
         if not settings.enabled:
             return inner
-        codec = StructCodec(KIND_RETRIEVAL, Entry[KeptHits])
+        codec = Decoded(StructCodec(KIND_RETRIEVAL, Entry[KeptHits]), READ_BYTES)
+        self.tiers.decoded = codec
         tier = self._tier("retrieval", settings.max_bytes, codec)
         parts = RetrievalTierParts(
             tier=tier,

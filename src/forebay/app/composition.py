@@ -470,9 +470,9 @@ class Citing:
         """Return the text that is certain after ``text`` arrived."""
         return self._stream.feed(text)
 
-    def finish(self) -> tuple[str, Sequence[Citation], int]:
+    def finish(self, *, refused: bool = False) -> tuple[str, Sequence[Citation], int]:
         """Return the rest, the citations by number, the count of bad markers."""
-        rest, cited = self._stream.finish()
+        rest, cited = self._stream.finish(refused=refused)
         return rest, [self._citation(number) for number in cited.numbers], cited.invalid
 
     def _citation(self, number: int) -> Citation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from forebay.kernel.documents import Hit
@@ -26,17 +27,61 @@ SUPPORTED_SHARE = 0.55
 """Share of a sentence's words and pairs that its passage must hold."""
 MAX_TEXT_CHARACTERS = 20_000
 MAX_PASSAGES_CITED = 3
+_REMEMBERED = 512
+_REMEMBERED_CHARACTERS = 2_000
+"""Passages whose words are remembered, and their longest: 20 kB each at most."""
 
 
 def pieces(text: str) -> frozenset[str]:
     """Distinct words (crudely stemmed) and Han pairs of ``text``, without glue words."""
-    found: set[str] = set()
+    words, runs = _read(text)
+    pairs = {run[at : at + 2] for run in runs for at in range(len(run) - 1)}
+    return words | pairs
+
+
+class _Held(NamedTuple):
+    """What a passage holds: words as in ``pieces``, and its Han runs apart, for any pair."""
+
+    words: frozenset[str]
+    han: str
+
+    def share_of(self, said: frozenset[str]) -> float:
+        """The share of a statement's pieces that are here."""
+        words, han = self
+        if not han:
+            return len(said & words) / len(said)
+        there = [piece in words or (len(piece) == 2 and piece in han) for piece in said]
+        return sum(there) / len(said)
+
+    def holds(self, said: set[str]) -> bool:
+        """Whether all of these are here."""
+        return not said or self.share_of(frozenset(said)) == 1.0
+
+
+def _read(text: str) -> tuple[frozenset[str], list[str]]:
+    """The words of a text without glue, and its runs of Han."""
+    words: set[str] = set()
+    runs: list[str] = []
     for token in _TOKEN.findall(unicodedata.normalize("NFKC", text).lower()):
         if _HAN_FIRST.match(token):
-            found.update(token[at : at + 2] for at in range(len(token) - 1))
+            runs.append(token)
         elif token not in _STOP:
-            found.add(token[:6] if token.isalpha() and len(token) > 6 else token.removesuffix("s"))
-    return frozenset(found)
+            words.add(token[:6] if token.isalpha() and len(token) > 6 else token.removesuffix("s"))
+    return frozenset(words), runs
+
+
+def _held(text: str) -> _Held:
+    words, runs = _read(text)
+    return _Held(words, "\n".join(runs))
+
+
+_known_held = lru_cache(maxsize=_REMEMBERED)(_held)
+
+
+def _passage(hit: Hit) -> _Held:
+    """What a hit holds; the same passages are read for answer after answer."""
+    text = f"{hit.chunk.context} {hit.chunk.text}"
+    return _known_held(text) if len(text) <= _REMEMBERED_CHARACTERS else _held(text)
 
 
 def supporting(text: str, passages: Sequence[Hit]) -> list[int]:
@@ -82,13 +127,13 @@ class _Statement(NamedTuple):
 
 def _statements(text: str, passages: Sequence[Hit]) -> Iterator[_Statement]:
     """The sentences that say anything, each with the passage that holds most of it."""
-    held = [pieces(f"{hit.chunk.context} {hit.chunk.text}") for hit in passages]
+    held = [_passage(hit) for hit in passages]
     for sentence in _SENTENCE.findall(_FENCED.sub("\n", text[:MAX_TEXT_CHARACTERS])):
         said = pieces(_MARKER.sub(" ", sentence))
         # What ends in a colon announces a statement and is none.
         if not said or not held or sentence.rstrip().endswith((":", "：")):
             continue
-        shares = [len(said & words) / len(said) for words in held]
+        shares = [passage.share_of(said) for passage in held]
         best = shares.index(max(shares))
         numbers = {piece for piece in said if not piece.isalpha()}
-        yield _Statement(len(said), shares[best], best + 1, numbers <= held[best])
+        yield _Statement(len(said), shares[best], best + 1, held[best].holds(numbers))

@@ -46,12 +46,12 @@ class CitationStream:
         """Return the text that is certain after ``text`` arrived; may be empty."""
         return self._keep(self._markers.feed(text))
 
-    def finish(self) -> tuple[str, Cited]:
-        """Return the rest of the text, and what was cited."""
+    def finish(self, *, refused: bool = False) -> tuple[str, Cited]:
+        """Return the rest of the text, and what was cited; nothing is attached to a refusal."""
         rest = self._markers.finish()
         cut = _HALF_MARKER.search(rest)
         numbers: Sequence[int] = self._markers.cited
-        attaching = self._attach and not numbers
+        attaching = self._attach and not (numbers or refused)
         if attaching:
             numbers = supporting("".join((*self._text, rest)), self._passages)
         if numbers and cut is not None and not self._markers.in_code:

@@ -88,8 +88,9 @@ class ReadAhead(Generic[T]):
         trace: TracebackType | None,
     ) -> None:
         assert self._task is not None
-        self._task.cancel()
-        await asyncio.wait({self._task})
+        if not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task})
         if not self._task.cancelled():
             # Read, so that it is not reported as lost; ``batch`` has raised it where it counts.
             self._task.exception()

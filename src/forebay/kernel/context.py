@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
 from typing import Literal, Protocol
 
 import msgspec
@@ -220,32 +220,48 @@ class RequestContext:
             tier: "miss" if found == SHARED_HIT else found for tier, found in self.cache.items()
         }
 
-    @contextmanager
-    def stage(self, name: str, *, waited_s: float = 0.0) -> Iterator[StageRecord]:
+    def stage(self, name: str, *, waited_s: float = 0.0) -> _Stage:
         """Record a stage: its working time and its outcome, also when it raises.
 
         ``waited_s``: how long it waited before this call.
         """
-        began_at = self.clock.now()
-        record = StageRecord(
-            name, began_at - waited_s, waited_s=waited_s, running=True, attributes={}
-        )
-        self.stages.append(record)
-        try:
-            yield record
-        except TimeoutError:
-            record.outcome = "timeout"
-            raise
-        except Exception:
-            record.outcome = "error"
-            raise
-        except BaseException:
-            record.outcome = "cancelled"
-            raise
-        finally:
-            record.running = False
-            record.worked_s = self.clock.now() - began_at
+        return _Stage(self, name, waited_s)
 
     def degrade(self, stage: str, rung: str, reason: str) -> None:
         """Note a step down the ladder."""
         self.degradations.append(Degradation(stage, rung, reason))
+
+
+class _Stage:
+    """The block of one stage; no generator, since every request has several."""
+
+    __slots__ = ("_began_at", "_clock", "_record", "_records")
+
+    def __init__(self, ctx: RequestContext, name: str, waited_s: float) -> None:
+        self._clock = ctx.clock
+        self._records = ctx.stages
+        self._record = StageRecord(name, 0.0, waited_s=waited_s, running=True, attributes={})
+
+    def __enter__(self) -> StageRecord:
+        record, began_at = self._record, self._clock.now()
+        self._began_at, record.started_at = began_at, began_at - record.waited_s
+        self._records.append(record)
+        return record
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        record = self._record
+        if kind is not None:
+            record.outcome = _outcome(kind)
+        record.running = False
+        record.worked_s = self._clock.now() - self._began_at
+
+
+def _outcome(kind: type[BaseException]) -> StageOutcome:
+    if issubclass(kind, TimeoutError):
+        return "timeout"
+    return "error" if issubclass(kind, Exception) else "cancelled"

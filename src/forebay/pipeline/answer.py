@@ -7,8 +7,7 @@ is invisible here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -80,8 +79,11 @@ class CitationWriter(Protocol):
         """Return the text that is certain after ``text`` arrived."""
         ...
 
-    def finish(self) -> tuple[str, Sequence[Citation], int]:
-        """Return the held-back rest, the citations by index, and the count of bad markers."""
+    def finish(self, *, refused: bool = False) -> tuple[str, Sequence[Citation], int]:
+        """Return the held-back rest, the citations by index, and the count of bad markers.
+
+        A refusal rests on no passage: none is looked for.
+        """
         ...
 
 
@@ -154,7 +156,9 @@ class AnswerPipeline:
         self, ctx: RequestContext, ask: Ask, prompt: GenerationRequest
     ) -> AsyncGenerator[TextDelta | Finished, None]:
         """What an engine writes to a prompt that is built, admitted as ``ask`` says."""
-        async with self._placed(ctx, ask) as permit:
+        began_at = ctx.clock.now()
+        async with self._parts.admission.admit(ask) as permit:
+            _placed(ctx, permit, began_at)
             with ctx.stage("prompt") as record:
                 prompt = await self._counted(ctx, prompt, record)
             await permit.built(prompt.prompt_tokens)
@@ -195,7 +199,10 @@ class AnswerPipeline:
             for said in await self._said(ctx, read, None):
                 yield said
             return
-        async with self._admitted(ctx, request) as permit:
+        ask = await self._asked(ctx, request)
+        began_at = ctx.clock.now()
+        async with self._parts.admission.admit(ask) as permit:
+            _placed(ctx, permit, began_at)
             near = self._parts.near
             kept = None if near is None else await near.find(ctx, request)
             if kept is not None:
@@ -222,7 +229,7 @@ class AnswerPipeline:
                     elif certain := writer.feed(event.text):
                         text += certain
                         yield AnswerDelta(certain)
-        rest, citations, invalid = writer.finish()
+        rest, citations, invalid = writer.finish(refused=finished.refused)
         if rest:
             yield AnswerDelta(rest)
         if self._parts.fragility is not None and not finished.refused:
@@ -315,9 +322,8 @@ class AnswerPipeline:
         end = msgspec.structs.replace(kept.end, usage=Usage(used, 0))
         return AnswerDelta(kept.text), end
 
-    @asynccontextmanager
-    async def _admitted(self, ctx: RequestContext, request: AnswerRequest) -> AsyncIterator[Permit]:
-        """Hold a reservation and a place in a pool; waiting for them is a stage of its own."""
+    async def _asked(self, ctx: RequestContext, request: AnswerRequest) -> Ask:
+        """What the request asks of admission: a reservation, and a place in a pool."""
         texts = [message.content for message in request.messages]
         tokens = await beside_if_long(texts, self._parts.count, texts)
         room = self._parts.admission.desk.room(ctx.principal.tenant, ctx.principal.priority)
@@ -330,17 +336,7 @@ class AnswerPipeline:
         ask = ask_for(
             ctx, tokens, cap, passages=request.top_k, session=session_of(ctx, request.messages)
         )
-        ask = msgspec.structs.replace(ask, spares=self._parts.spares)
-        async with self._placed(ctx, ask) as permit:
-            yield permit
-
-    @asynccontextmanager
-    async def _placed(self, ctx: RequestContext, ask: Ask) -> AsyncIterator[Permit]:
-        began_at = ctx.clock.now()
-        async with self._parts.admission.admit(ask) as permit:
-            ctx.stages.append(StageRecord("admission", began_at, waited_s=permit.waited_s))
-            ctx.placement, ctx.rate = permit, permit.rate
-            yield permit
+        return msgspec.structs.replace(ask, spares=self._parts.spares)
 
     async def _generated(
         self, ctx: RequestContext, prompt: GenerationRequest, permit: Permit, generator: Generator
@@ -435,6 +431,12 @@ class AnswerPipeline:
         ctx.kb_version = found.kb_version
         ctx.rung = found.rung
         return found
+
+
+def _placed(ctx: RequestContext, permit: Permit, began_at: float) -> None:
+    """Waiting for a place is a stage of its own."""
+    ctx.stages.append(StageRecord("admission", began_at, waited_s=permit.waited_s))
+    ctx.placement, ctx.rate = permit, permit.rate
 
 
 async def beside_if_long(texts: Sequence[str], work: Callable[..., T], *arguments: object) -> T:

@@ -28,7 +28,8 @@ from forebay.telemetry.settings import TelemetrySettings
 _IDS: ContextVar[tuple[str, TraceIds] | None] = ContextVar("forebay_request", default=None)
 _QUEUE = 10_000
 _LAST_LINES_S = 2.0
-_GATHER_S = 0.01
+_GATHER_S = 0.1
+"""The first line of a quiet time is written at once; those after it, ten times a second."""
 _TOGETHER = 50
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _OWN = frozenset({"request_id", "trace_id", "span_id"})
@@ -188,7 +189,7 @@ class _Writer(logging.handlers.QueueListener):
         self._ended = threading.Event()
 
     def dequeue(self, block: bool) -> logging.LogRecord:
-        """Let lines gather for a moment: a thread that wakes for each takes the loop's time."""
+        """Let lines gather for a moment: a thread that wakes for each stops the loop each time."""
         if self._waiting.empty():
             self._output.write_out()
             self._ended.wait(_GATHER_S)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import Protocol
 
 from forebay.kernel.clock import Clock
@@ -257,28 +258,34 @@ class Admission:
         finally:
             self.desk.leave(whole, None)
 
-    @asynccontextmanager
-    async def admit(self, ask: Ask) -> AsyncIterator[Permit]:
+    def admit(self, ask: Ask) -> _Admitting:
         """Hold a reservation and a place on a replica for the length of the block.
 
         Raises what ``Desk.reserve`` raises, and ``Overloaded`` when a pool cannot (503); for a
         reason that ``ask`` can do without a place for, the permit has its ``refusal`` instead.
         """
+        return _Admitting(self, ask)
+
+    async def take(self, ask: Ask) -> Permit:
+        """What ``admit`` gives, for who calls ``leave`` in any case."""
         permit = Permit(self, await self._obtained(self.desk.plan(ask)))
         permit.entry.ticket.preparing = True
-        failure: Exception | None = None
         try:
             await self._placed(permit, self.desk.enter(permit.entry))
-            yield permit
-        except Exception as error:
-            # A cancellation is no Exception: who leaves says nothing about the engine.
-            failure = error
-            permit.failed(error)
+        except BaseException as error:
+            self.leave(permit, error)
             raise
-        finally:
-            self.desk.leave(permit.entry, permit.outcome(failure))
-            if permit.entry.gate is not None:
-                self._waiters.carry_out(permit.entry.gate)
+        return permit
+
+    def leave(self, permit: Permit, error: BaseException | None) -> None:
+        """It is over; ``error`` ended it, or nothing did."""
+        # A cancellation is no Exception: who leaves says nothing about the engine.
+        failure = error if isinstance(error, Exception) else None
+        if failure is not None:
+            permit.failed(failure)
+        self.desk.leave(permit.entry, permit.outcome(failure))
+        if permit.entry.gate is not None:
+            self._waiters.carry_out(permit.entry.gate)
 
     def lose(self, permit: Permit, late_since: float | None) -> None:
         """See ``Permit.lose``."""
@@ -388,6 +395,28 @@ class Admission:
             self.desk.withdraw(permit.entry)
             return
         permit.pool, permit.replica = permit.entry.engines, ticket.replica
+
+
+class _Admitting:
+    """The block of ``Admission.admit``; no generator, since every request goes through it."""
+
+    __slots__ = ("_admission", "_ask", "_permit")
+
+    def __init__(self, admission: Admission, ask: Ask) -> None:
+        self._admission = admission
+        self._ask = ask
+
+    async def __aenter__(self) -> Permit:
+        self._permit = await self._admission.take(self._ask)
+        return self._permit
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._admission.leave(self._permit, error)
 
 
 def _leave_hung(gate: PoolGate, now: float) -> None:
