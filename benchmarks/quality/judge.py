@@ -88,10 +88,10 @@ class Simulated:
         else:
             rows = [(number, round(10 * score)) for number, score in enumerate(scores, 1)]
             said = {
-                "scores": [
-                    {"passage": number, "relevance": score, "information": score, "redundancy": 0}
+                "scores": {
+                    number: {"relevance": score, "information": score, "redundancy": 0}
                     for number, score in rows
-                ]
+                }
             }
         choice = {"message": {"role": "assistant", "content": json.dumps(said)}}
         return web.json_response({"choices": [choice]})

@@ -4,6 +4,8 @@ One JSON line on standard output says where it listens; it ends with its standar
 What would make one request depend on an earlier one is off: no prompt is kept in a slot
 (`cache_prompt`), none in host memory (`cache_ram_mib`), and no slot is chosen by likeness.
 
+`--keep-prompts` lets a slot go on from the prompt before, for whoever asks thrice about one text.
+
 Run: python benchmarks/simulator/llama_server.py MODEL.gguf [--slots 4] [--threads 1]
 """
 
@@ -22,6 +24,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=4)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--slot-context", type=int, default=2048)
+    parser.add_argument("--keep-prompts", action="store_true")
     options = parser.parse_args()
     params = xllamacpp.CommonParams()
     params.model.path = options.model
@@ -33,7 +36,7 @@ def main() -> None:
     params.n_gpu_layers = 0
     params.cpuparams.n_threads = options.threads
     params.cpuparams_batch.n_threads = options.threads
-    params.cache_prompt = False
+    params.cache_prompt = options.keep_prompts
     params.cache_ram_mib = 0
     params.slot_prompt_similarity = 0.0
     params.n_threads_http = 64

@@ -92,6 +92,7 @@ async def open_judge(words: JudgeWords) -> AsyncIterator[OpenJudge | None]:
                 "kind": "model",
                 "model": endpoint.model,
                 **spent,
+                "replies": model.replies,
                 "malformed": model.malformed,
             }
 

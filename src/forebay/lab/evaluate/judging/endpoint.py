@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -17,10 +18,13 @@ from forebay.kernel.errors import (
     Unavailable,
 )
 from forebay.kernel.stages import Message
+from forebay.lab.evaluate.judging.forms import Form
 
 _MAX_BYTES = 4 * 1024 * 1024
 _SAID_CHARACTERS = 200
 _TRY_AGAIN = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 529))
+_NO_FORM = frozenset((400, 404, 422))
+"""What an endpoint may answer that knows no ``response_format``, or not this one."""
 
 
 class JudgeEndpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +72,8 @@ class Costs(msgspec.Struct):
     retries: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    structured: bool = True
+    """Replies are asked for in an exact form; false: the endpoint refuses that."""
 
 
 @asynccontextmanager
@@ -94,13 +100,29 @@ class ChatEndpoint:
         self._places = asyncio.Semaphore(endpoint.at_once)
         self.costs = Costs()
 
-    async def complete(self, messages: Sequence[Message]) -> str:
-        """The text of an answer; the last attempt's error when none succeeds."""
+    async def complete(self, messages: Sequence[Message], form: Form | None = None) -> str:
+        """The text of an answer; the last attempt's error when none succeeds.
+
+        ``form`` is asked for as structured output. Where that is refused and the same request
+        without it is not, it was the form, and this endpoint is sent none again.
+        """
+        if form is None or not self.costs.structured:
+            return await self._persistently(messages, None)
+        try:
+            return await self._persistently(messages, form)
+        except EngineRefused as error:
+            if error.status not in _NO_FORM:
+                raise
+        said = await self._persistently(messages, None)
+        self.costs.structured = False
+        return said
+
+    async def _persistently(self, messages: Sequence[Message], form: Form | None) -> str:
         endpoint = self._endpoint
         for attempt in range(endpoint.retries + 1):
             async with self._places:
                 try:
-                    return await self._attempt(messages)
+                    return await self._attempt(messages, form)
                 except EngineRefused as error:
                     if error.status not in _TRY_AGAIN or attempt == endpoint.retries:
                         raise
@@ -112,15 +134,17 @@ class ChatEndpoint:
             await asyncio.sleep(wait_s * self._chance.uniform(0.5, 1.0))
         raise AssertionError("every attempt returns or raises")
 
-    async def _attempt(self, messages: Sequence[Message]) -> str:
+    async def _attempt(self, messages: Sequence[Message], form: Form | None) -> str:
         endpoint = self._endpoint
         self.costs.calls += 1
-        body = {
+        body: dict[str, Any] = {
             "model": endpoint.model,
             "messages": [{"role": one.role, "content": one.content} for one in messages],
             "temperature": 0,
             "max_tokens": endpoint.max_tokens,
         }
+        if form is not None:
+            body["response_format"] = form.response_format()
         headers = {"content-type": "application/json"}
         if endpoint.api_key:
             headers["authorization"] = f"Bearer {endpoint.api_key}"

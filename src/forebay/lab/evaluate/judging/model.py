@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Annotated, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -16,11 +16,13 @@ from forebay.lab.evaluate.datasets import Question
 from forebay.lab.evaluate.judging import prompts
 from forebay.lab.evaluate.judging.bias import BiasSettings, corrected, importances
 from forebay.lab.evaluate.judging.endpoint import ChatEndpoint
+from forebay.lab.evaluate.judging.forms import Form, check_form, order_form, score_form
 from forebay.lab.evaluate.judging.replies import MalformedReply, read_reply
 from forebay.lab.evaluate.judging.verdicts import Judgement, Verdict
 from forebay.lab.evaluate.target import Passage
 
 T = TypeVar("T")
+_Any = TypeVar("_Any")
 Points = Annotated[float, msgspec.Meta(ge=0, le=10)]
 _TOP = 10.0
 
@@ -40,14 +42,13 @@ class _Order(msgspec.Struct):
 
 
 class _Score(msgspec.Struct):
-    passage: int
     relevance: Points
     information: Points
     redundancy: Points = 0.0
 
 
 class _Scores(msgspec.Struct):
-    scores: list[_Score]
+    scores: dict[str, _Score]
 
 
 class _Check(msgspec.Struct):
@@ -55,11 +56,20 @@ class _Check(msgspec.Struct):
     relevance: dict[str, Points] = {}
 
 
+class _Step(msgspec.Struct, Generic[_Any], frozen=True):
+    """One of the three questions, and the form of its reply."""
+
+    messages: tuple[Message, ...]
+    form: Form
+    kind: type[_Any]
+    language: str
+
+
 class ModelJudge:
     """Asks three times about all passages of a question, which it sees in a drawn order.
 
-    ``count`` tells a text's tokens. ``malformed`` counts replies that could not be read; each is
-    asked for once more, then the question has no judgement.
+    ``count`` tells a text's tokens. ``malformed`` counts those of the ``replies`` that could not be
+    read; each is asked for once more, then the question has no judgement.
     """
 
     def __init__(
@@ -76,7 +86,7 @@ class ModelJudge:
         self._seed = seed
         self._weights = weights or JudgeWeights()
         self._bias = bias or BiasSettings()
-        self.malformed = 0
+        self.replies = self.malformed = 0
 
     async def judge(self, question: Question, passages: Sequence[Passage]) -> Judgement:
         """Verdicts in the order of ``passages``; ``EngineError`` when replies stay unreadable."""
@@ -84,18 +94,19 @@ class ModelJudge:
             return Judgement(())
         seen = _drawn(len(passages), f"{self._seed} {question.id}")
         texts = [_shown(passages[at]) for at in seen]
-        about = (question.text, texts, question.language)
+        about, count = (question.text, texts, question.language), len(texts)
         ranked = await self._ask(
-            prompts.order(*about), _Order, question, lambda found: _order_of(found, len(texts))
+            _Step(prompts.order(*about), order_form(count), _Order, question.language),
+            lambda found: _order_of(found, count),
         )
         scores = await self._ask(
-            prompts.score(*about), _Scores, question, lambda found: _scores_of(found, len(texts))
+            _Step(prompts.score(*about), score_form(count), _Scores, question.language),
+            lambda found: _scores_of(found, count),
         )
         relevance = [one.relevance for one in scores]
+        asked = prompts.check(*about, (ranked, relevance))
         checked = await self._ask(
-            prompts.check(*about, (ranked, relevance)),
-            _Check,
-            question,
+            _Step(asked, check_form(count), _Check, question.language),
             lambda found: _revised(found, relevance),
         )
         verdicts = self._verdicts(texts, ranked, scores, checked)
@@ -105,22 +116,18 @@ class ModelJudge:
             checked != relevance,
         )
 
-    async def _ask(
-        self,
-        messages: tuple[Message, ...],
-        kind: type[_Any],
-        question: Question,
-        read: Callable[[_Any], T],
-    ) -> T:
+    async def _ask(self, step: _Step[_Any], read: Callable[[_Any], T]) -> T:
+        messages = step.messages
         for last in (False, True):
-            reply = await self._endpoint.complete(messages)
+            reply = await self._endpoint.complete(messages, step.form)
+            self.replies += 1
             try:
-                return read(read_reply(reply, kind))
+                return read(read_reply(reply, step.kind))
             except MalformedReply as error:
                 self.malformed += 1
                 if last:
                     raise EngineError(f"{error}, twice.") from error
-                messages = prompts.again(messages, reply, str(error), question.language)
+                messages = prompts.again(messages, reply, str(error), step.language)
         raise AssertionError("the last reply is returned or refused")
 
     def _verdicts(
@@ -156,9 +163,6 @@ class ModelJudge:
         ]
 
 
-_Any = TypeVar("_Any")
-
-
 def consistency(ranked: Sequence[int], relevance: Sequence[float]) -> float:
     """The share of pairs, among those of different relevance, that the order puts alike."""
     alike = pairs = 0
@@ -188,10 +192,10 @@ def _order_of(found: _Order, count: int) -> list[int]:
 
 
 def _scores_of(found: _Scores, count: int) -> list[_Score]:
-    by_passage = {one.passage: one for one in found.scores}
-    if sorted(by_passage) != list(range(1, count + 1)) or len(found.scores) != count:
-        raise MalformedReply(f"there must be one score for each of the passages 1 to {count}")
-    return [by_passage[number] for number in range(1, count + 1)]
+    numbers = [str(number) for number in range(1, count + 1)]
+    if found.scores.keys() != set(numbers):
+        raise MalformedReply(f"there must be scores for each of the passages 1 to {count}")
+    return [found.scores[number] for number in numbers]
 
 
 def _revised(found: _Check, relevance: list[float]) -> list[float]:

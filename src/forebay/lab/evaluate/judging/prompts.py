@@ -34,14 +34,14 @@ _SCORE = {
     "en": (
         "Score every passage with whole numbers from 0 to 10. relevance: how far it is about what "
         "is asked. information: how much of the answer it holds. redundancy: how much of it other "
-        'passages say, too. {{"scores": [{{"passage": 1, "relevance": 0, "information": 0, '
-        '"redundancy": 0}}, …]}}'
+        'passages say, too. {{"scores": {{"1": {{"relevance": 0, "information": 0, '
+        '"redundancy": 0}}, "2": …}}}}'
     ),
     "zh": (
         "给每个段落打 0 到 10 的整数分。relevance：与所问内容的相关程度；"
         "information：包含答案的多少；"
-        'redundancy：与其他段落重复的程度。{{"scores": [{{"passage": 1, "relevance": 0, '
-        '"information": 0, "redundancy": 0}}, …]}}'
+        'redundancy：与其他段落重复的程度。{{"scores": {{"1": {{"relevance": 0, '
+        '"information": 0, "redundancy": 0}}, "2": …}}}}'
     ),
 }
 _CHECK = {

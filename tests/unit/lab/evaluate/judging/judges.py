@@ -41,15 +41,14 @@ class ScriptedJudge:
             return completion(json.dumps({"order": [at + 1 for at in ranked]}))
         if '"consistent"' in text:
             return completion('{"consistent": true}')
-        rows = [
-            {
-                "passage": number,
+        rows = {
+            number: {
                 "relevance": round(10 * value),
                 "information": round(10 * value),
                 "redundancy": 0,
             }
             for number, value in enumerate(scores, 1)
-        ]
+        }
         return completion("Here you are:\n```json\n" + json.dumps({"scores": rows}) + "\n```")
 
     def _scores(self, text: str) -> list[float]:

@@ -14,6 +14,7 @@ from aiohttp import web
 from forebay.kernel.errors import DeadlineExceeded, EngineError, EngineRefused, Unavailable
 from forebay.kernel.stages import Message
 from forebay.lab.evaluate.judging.endpoint import ChatEndpoint, JudgeEndpoint, open_endpoint
+from forebay.lab.evaluate.judging.forms import order_form
 from tests.unit.lab.evaluate.judging.judges import completion
 from tests.unit.lab.evaluate.scripted import Script, Scripted
 
@@ -107,3 +108,50 @@ async def test_no_more_at_a_time_than_allowed() -> None:
     async with Scripted(slow) as server, asking(server.url, at_once=3) as chat:
         said = await asyncio.gather(*(chat.complete(ASK) for _ in range(12)))
     assert said == ["ok"] * 12 and server.most == 3
+
+
+def formless(status: int) -> Script:
+    """One that refuses structured output."""
+
+    def script(_path: str, body: dict[str, Any]) -> Any:
+        if "response_format" in body:
+            return web.Response(status=status, text="whatever it says")
+        return completion("plain")
+
+    return script
+
+
+async def test_a_form_is_asked_for() -> None:
+    async with scripted(lambda *_: completion("ok")) as (server, chat):
+        assert await chat.complete(ASK, order_form(2)) == "ok"
+    (one,) = server.requests
+    told = one.body["response_format"]
+    assert told["type"] == "json_schema" and told["json_schema"]["strict"] is True
+    assert told["json_schema"]["schema"]["properties"]["order"]["maxItems"] == 2
+    assert chat.costs.structured
+
+
+@pytest.mark.parametrize("status", [400, 404, 422])
+async def test_who_refuses_forms_is_asked_without_and_sent_no_other(status: int) -> None:
+    async with scripted(formless(status)) as (server, chat):
+        assert [await chat.complete(ASK, order_form(2)) for _ in range(3)] == ["plain"] * 3
+    assert ["response_format" in one.body for one in server.requests] == [True] + [False] * 3
+    assert not chat.costs.structured and chat.costs.retries == 0
+
+
+@pytest.mark.parametrize("status", [400, 404, 422])
+async def test_a_request_that_is_refused_either_way_says_nothing_of_forms(status: int) -> None:
+    replies = iter([web.Response(status=status), web.Response(status=status), completion("yes")])
+    async with scripted(lambda *_: next(replies)) as (server, chat):
+        with pytest.raises(EngineRefused, match=str(status)):
+            await chat.complete(ASK, order_form(2))
+        assert await chat.complete(ASK, order_form(2)) == "yes"
+    assert "response_format" in server.requests[-1].body and chat.costs.structured
+
+
+@pytest.mark.parametrize("status", [401, 429, 503])
+async def test_other_failures_are_no_refusal_of_a_form(status: int) -> None:
+    async with scripted(formless(status), retries=1) as (server, chat):
+        with pytest.raises(EngineRefused, match=str(status)):
+            await chat.complete(ASK, order_form(2))
+    assert all("response_format" in one.body for one in server.requests) and chat.costs.structured

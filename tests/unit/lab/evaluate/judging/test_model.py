@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from forebay.kernel.errors import EngineError
 from forebay.lab.evaluate.datasets import Question, language_of
@@ -50,6 +51,22 @@ async def test_three_steps_make_a_judgement() -> None:
     assert ferry.corrected > 0.5 > max(lock.corrected, sluice.corrected)
     assert sum(one.importance for one in found.verdicts) == pytest.approx(1.0)
     assert found.consistency == 1.0 and not found.revised
+
+
+@pytest.mark.parametrize("forms", [True, False])
+async def test_each_step_asks_for_its_form_where_the_endpoint_takes_it(forms: bool) -> None:
+    judge, asked = ScriptedJudge(truth), []
+
+    def script(path: str, body: dict[str, Any]) -> Any:
+        form = body.get("response_format")
+        asked.append(form and form["json_schema"]["name"])
+        return web.Response(status=400) if form and not forms else judge(path, body)
+
+    async with judging(script) as model:
+        found = await model.judge(FERRY, PASSAGES)
+    assert found.verdicts[0].place == 1
+    assert (model.replies, model.malformed) == (3, 0)
+    assert asked == (["order", "scores", "check"] if forms else ["order", None, None, None])
 
 
 async def test_a_chinese_question_is_judged_in_chinese() -> None:
@@ -98,7 +115,7 @@ async def test_a_judge_that_favours_ends_and_length_agrees_better_when_corrected
 async def test_what_cannot_be_read_is_asked_for_once_more() -> None:
     judge = ScriptedJudge(truth)
     replies = iter(
-        [completion("Passage 1 is best."), None, completion('{"scores": []}'), None, None]
+        [completion("Passage 1 is best."), None, completion('{"scores": {}}'), None, None]
     )
 
     def script(path: str, body: dict[str, Any]) -> Any:
