@@ -175,3 +175,35 @@ async def test_a_client_that_leaves_ends_all_parts(system: System) -> None:
     system.engine.gate.set()
     await system.idle()
     assert len(system.engine.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "fact"),
+    [
+        (english(7), "How many tonnes does gate 5 weigh?", "Gate 5 weighs 55 tonnes"),
+        (chinese(7), "闸门 5 重多少吨？", "闸门 5 重 55 吨"),
+    ],
+)
+@pytest.mark.parametrize("how", ["frozen", "failing"])
+async def test_a_long_text_is_quoted_in_time_where_no_engine_answers(
+    system: System, text: str, asked: str, fact: str, how: str
+) -> None:
+    if how == "frozen":
+        system.engine.gate.clear()
+    else:
+        system.engine.status = 500
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    deadline = {"x-forebay-deadline-ms": "3000"}
+    body = system.body(f"{text}\n\n{asked}")
+    answer = await system.client.post("/v1/chat/completions", json=body, headers=deadline)
+    assert loop.time() - began < 3.0
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert fact in found["choices"][0]["message"]["content"]
+    assert found["citations"][0]["source"] == "request"
+    [step] = found["forebay"]["degradations"]
+    assert (step["stage"], step["rung"]) == ("generation", "extractive")
+    assert "generation=extractive" in answer.headers["x-forebay-degraded"]
+    system.engine.gate.set()
+    await system.idle()

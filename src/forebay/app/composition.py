@@ -43,6 +43,7 @@ from forebay.gateway.identity import Identity, build_table
 from forebay.gateway.mcp import McpTools
 from forebay.gateway.parts import GatewayParts, Readiness, always_ready
 from forebay.gateway.settings import ServerSettings
+from forebay.generation.nearest import nearest
 from forebay.generation.openai import OpenAIGenerator
 from forebay.generation.opening import open_generator
 from forebay.generation.pools import Pool
@@ -336,6 +337,7 @@ def _in_parts(
         parts,
         Splitting(
             splitter=TextSplitter(counter),
+            nearest=nearest,
             prompting=PromptBuilder(roomy, counter, secrets.token_hex(8)),
             settings=splitting,
             window_tokens=int(context.window_tokens * context.input_share),

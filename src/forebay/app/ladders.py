@@ -35,9 +35,13 @@ def over_engines(parts: AnswerParts, settings: Settings, counter: TokenCounter) 
     if not generation.ladder.enabled or generation.backend == "extractive":
         return parts
     quoting = ExtractiveGenerator(counter, generation.extractive, respell=respelled)
-    ladder = EngineLadder(parts.generator, quoting, parts.admission, generation.ladder)
+    shared = (parts.admission, generation.ladder)
     return msgspec.structs.replace(
-        parts, generator=ladder, engines=parts.generator, spares=generation.ladder.spares()
+        parts,
+        generator=EngineLadder(parts.generator, quoting, *shared),
+        engines=EngineLadder(parts.generator, None, *shared),
+        quoting=quoting,
+        spares=generation.ladder.spares(),
     )
 
 

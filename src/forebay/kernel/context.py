@@ -214,6 +214,28 @@ class RequestContext:
         other.cache, other.rung, other.kb_version = dict(self.cache), self.rung, self.kb_version
         return other
 
+    def part(self, deadline: Deadline | None = None) -> RequestContext:
+        """The context of a part of this request: its caller and time, a place of its own.
+
+        ``deadline``: the part has less time than the whole.
+        """
+        own = RequestContext(
+            request_id=self.request_id,
+            principal=self.principal,
+            deadline=deadline or self.deadline,
+            clock=self.clock,
+            traceparent=self.traceparent,
+            no_cache=self.no_cache,
+        )
+        own.address, own.served = self.address, self.served
+        return own
+
+    def take_in(self, part: RequestContext) -> None:
+        """What a part went through is the request's own; a step down is told once."""
+        self.stages += part.stages
+        new = [one for one in part.degradations if one not in self.degradations]
+        self.degradations += dict.fromkeys(new)
+
     def told_cache(self) -> dict[str, str]:
         """What the client may know of each cache tier: nothing of what other tenants asked."""
         return {

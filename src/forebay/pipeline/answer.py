@@ -120,9 +120,9 @@ class AnswerParts(msgspec.Struct, frozen=True):
 
     ``count`` estimates; ``tokens`` corrects that for prompts and for answers that were cut.
     ``serving`` says which version a query may be answered from. ``spares``: refusals of a pool
-    after which ``generator`` has another way to answer; ``engines`` are without such ways, for
-    prompts whose answer nothing else can give. ``widening`` None: prompts hold hits as they were
-    found. ``questions`` None: what users write is searched as it is.
+    after which ``generator`` has another way to answer; ``engines`` does not quote, for prompts
+    whose answer no passage is, and ``quoting`` does nothing else. ``widening`` None: prompts hold
+    hits as they were found. ``questions`` None: what users write is searched as it is.
     """
 
     retriever: Retriever
@@ -138,6 +138,7 @@ class AnswerParts(msgspec.Struct, frozen=True):
     widening: Widening | None = None
     spares: frozenset[str] = frozenset()
     engines: Generator | None = None
+    quoting: Generator | None = None
     questions: Questions | None = None
 
 
@@ -153,17 +154,22 @@ class AnswerPipeline:
         return await self._retrieve(ctx, request)
 
     async def written(
-        self, ctx: RequestContext, ask: Ask, prompt: GenerationRequest
+        self, ctx: RequestContext, ask: Ask, prompt: GenerationRequest, *, quotable: bool = False
     ) -> AsyncGenerator[TextDelta | Finished, None]:
-        """What an engine writes to a prompt that is built, admitted as ``ask`` says."""
+        """What an engine writes to a prompt that is built, admitted as ``ask`` says.
+
+        ``quotable``: where none begins, passages of the prompt are an answer.
+        """
+        ask = msgspec.structs.replace(ask, spares=self._parts.spares)
         began_at = ctx.clock.now()
         async with self._parts.admission.admit(ask) as permit:
             _placed(ctx, permit, began_at)
             with ctx.stage("prompt") as record:
                 prompt = await self._counted(ctx, prompt, record)
             await permit.built(prompt.prompt_tokens)
-            engines = self._parts.engines or self._parts.generator
-            async with closing(self._generated(ctx, prompt, permit, engines)) as events:
+            engines = None if quotable else self._parts.engines
+            generator = engines or self._parts.generator
+            async with closing(self._generated(ctx, prompt, permit, generator)) as events:
                 async for event in events:
                     yield event
 

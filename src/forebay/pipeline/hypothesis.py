@@ -93,14 +93,7 @@ class EngineQuestions:
     ) -> str | None:
         """What the engine writes to a task, in a context of its own; None: late, or failed."""
         within_s = min(self._settings.timeout_s, ctx.deadline.remaining())
-        own = RequestContext(
-            request_id=ctx.request_id,
-            principal=ctx.principal,
-            deadline=Deadline.after(within_s, ctx.clock),
-            clock=ctx.clock,
-            traceparent=ctx.traceparent,
-        )
-        own.address = ctx.address
+        own = ctx.part(Deadline.after(within_s, ctx.clock))
         prompt = self._prompt(task, text, understood)
         ask = ask_for(own, prompt.prompt_tokens, prompt.max_output_tokens)
         pieces: list[str] = []

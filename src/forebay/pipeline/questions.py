@@ -151,7 +151,7 @@ async def _in_parts(
     allowed_s = ctx.deadline.remaining() * PARTS_SHARE
 
     async def part(at: int, text: str) -> None:
-        own = _own_context(ctx)
+        own = ctx.part()
         try:
             async with asyncio.timeout(allowed_s):
                 results[at] = await look(own, msgspec.structs.replace(alone, query=text))
@@ -183,20 +183,6 @@ async def _in_parts(
         coverage=whole.coverage,
     )
     return found, missing
-
-
-def _own_context(ctx: RequestContext) -> RequestContext:
-    """A part's context: what it steps down by is told once, whoever else does."""
-    own = RequestContext(
-        request_id=ctx.request_id,
-        principal=ctx.principal,
-        deadline=ctx.deadline,
-        clock=ctx.clock,
-        traceparent=ctx.traceparent,
-        no_cache=ctx.no_cache,
-    )
-    own.address, own.served = ctx.address, ctx.served
-    return own
 
 
 def _in_turns(lists: Sequence[Sequence[Hit]], most: int) -> tuple[Hit, ...]:

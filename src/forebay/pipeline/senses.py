@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
 
+from forebay.kernel.clock import Deadline
 from forebay.kernel.context import RequestContext
 from forebay.kernel.errors import DeadlineExceeded, EngineError, ForebayError
 from forebay.kernel.stages import Finished, SearchRequest, SearchResult, Sense
@@ -76,14 +77,18 @@ class AnswersBySense:
         failure: Exception | None = None
         for at, sense in enumerate(read.senses):
             shown = sum(one.passages for one in said)
+            # Who is late takes no other sense's time.
+            within_s = ctx.deadline.remaining() / (len(read.senses) - at)
+            own = ctx.part(Deadline.after(within_s, ctx.clock))
             try:
-                # Who is late takes no other sense's time.
-                async with asyncio.timeout(ctx.deadline.remaining() / (len(read.senses) - at)):
-                    one = await self._sense(ctx, request, (sense, end.rests.found), shown)
+                async with asyncio.timeout(within_s):
+                    one = await self._sense(own, request, (sense, end.rests.found), shown)
             except (ForebayError, TimeoutError) as error:
                 failure = failure or error
                 missing.append(sense.name)
                 continue
+            finally:
+                ctx.take_in(own)
             said.append(one)
             joint = "" if len(said) == 1 else "\n\n"
             yield AnswerDelta(f"{joint}**{sense.name}**\n\n{one.text.strip()}")
@@ -124,7 +129,7 @@ class AnswersBySense:
         writer = self._parts.cite(prompt)
         pieces: list[str] = []
         finished: Finished | None = None
-        async with closing(self._pipeline.written(ctx, ask, prompt)) as events:
+        async with closing(self._pipeline.written(ctx, ask, prompt, quotable=True)) as events:
             async for event in events:
                 if isinstance(event, Finished):
                     finished = event

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from forebay.kernel.documents import Hit
+from forebay.kernel.documents import ChunkRow, Hit
 from forebay.pipeline.messages import Usage
+
+SOURCE = "request"
+"""What citations of the text in the request name as their document and source."""
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -82,3 +85,27 @@ def left_out(notes: Notes, words: Words) -> str:
 def one_after_the_other(shown: Sequence[Hit]) -> str:
     """The notes as an answer, where nobody merges them."""
     return "\n\n".join(hit.chunk.text.strip() for hit in shown)
+
+
+def part_of(text: str, start: int, words: Words, number: int, count: int) -> Hit:
+    """A part of the text as a passage; its offsets are those in the message."""
+    row = ChunkRow(
+        chunk_id=number,
+        document_id=SOURCE,
+        ordinal=number - 1,
+        start=start,
+        end=start + len(text),
+        text=text,
+        context="",
+        tokens=0,
+        page=None,
+        heading_path=(),
+        title=words.title.format(number=number, count=count),
+        source=SOURCE,
+        language="",
+        tags=(),
+        groups=(),
+        metadata={},
+        version=0,
+    )
+    return Hit(chunk=row, score=1.0)

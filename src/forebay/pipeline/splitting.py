@@ -16,8 +16,9 @@ from typing import Protocol
 
 import msgspec
 
+from forebay.kernel.clock import Deadline
 from forebay.kernel.context import RequestContext
-from forebay.kernel.documents import ChunkRow, Hit
+from forebay.kernel.documents import Hit
 from forebay.kernel.errors import (
     ContextTooLong,
     DeadlineExceeded,
@@ -48,15 +49,19 @@ from forebay.pipeline.asking import ask_for
 from forebay.pipeline.messages import AnswerDelta, AnswerEnd, AnswerRequest, Citation, Usage
 from forebay.pipeline.questions import NO_RUNG
 from forebay.pipeline.split_notes import (
+    SOURCE,
     WORDS,
     Note,
     Notes,
     Words,
     left_out,
     one_after_the_other,
+    part_of,
     told,
 )
+from forebay.pipeline.text_quotes import LongText, Nearest, Splitter, TextQuotes
 from forebay.policy.admission import Ask, Entry
+from forebay.policy.engine_ladder import others_may
 from forebay.policy.splitting import (
     SplittingSettings,
     is_chinese,
@@ -66,22 +71,12 @@ from forebay.policy.splitting import (
 )
 
 MOST_TOKENS_A_CHARACTER = 4
-SOURCE = "request"
-"""What citations of the text in the request name as their document and source."""
 _CITED_CHARACTERS = 1000
 _SEARCH_SHARE, _PARTS_SHARE, _FIRST_SHARE = 0.3, 0.7, 0.8
 """Of the time that is left: what the search, all parts, and the wait for the merged answer's first
 word may take, so that each leaves the rest of its time to what can still answer."""
 _MARKER = re.compile(r"\[(\d{1,3})\](?!\()")
 _NOTHING = re.compile(r"[\s\"'“”.。!！]*(?:none|无)[\s\"'“”.。!！]*", re.IGNORECASE)
-
-
-class Splitter(Protocol):
-    """Cuts a text where its meaning allows."""
-
-    def split(self, text: str, max_tokens: int, overlap_tokens: int) -> Sequence[tuple[int, int]]:
-        """Return the spans of its parts in order, none over ``max_tokens``."""
-        ...
 
 
 class RoomyPrompting(Prompting, Protocol):
@@ -93,9 +88,13 @@ class RoomyPrompting(Prompting, Protocol):
 
 
 class Splitting(msgspec.Struct, frozen=True):
-    """What cuts and asks: ``window_tokens`` is the longest prompt that is ever built."""
+    """What cuts and asks: ``window_tokens`` is the longest prompt that is ever built.
+
+    ``nearest`` chooses what of a text is quoted where no engine reads it.
+    """
 
     splitter: Splitter
+    nearest: Nearest
     prompting: RoomyPrompting
     settings: SplittingSettings
     window_tokens: int
@@ -123,6 +122,10 @@ class SplittingAnswers:
         self._inner = inner
         self._parts = parts
         self._splitting = splitting
+        self._quotes: TextQuotes | None = None
+        if parts.quoting is not None:
+            quoting = (parts.quoting, splitting.splitter, splitting.nearest)
+            self._quotes = TextQuotes(parts, *quoting)
 
     async def search(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
         """See ``AnswerPipeline.search``."""
@@ -187,7 +190,7 @@ class SplittingAnswers:
             words=words,
             rules=rules,
             parts=tuple(
-                _part(text[start:end], task.start + start, words, number, len(spans))
+                part_of(text[start:end], task.start + start, words, number, len(spans))
                 for number, (start, end) in enumerate(spans, 1)
             ),
             part_tokens=sizes.text_tokens + room // 4,
@@ -211,9 +214,14 @@ class SplittingAnswers:
             found = await self._looked_up(ctx, wanted)
             with ctx.stage("parts") as record:
                 record.attributes["parts"] = number
-                notes = await self._notes(ctx, request, plan, found, whole)
-            ctx.degrade("generation", "split", told(notes, plan.note_tokens))
-            async with closing(self._merged(ctx, request, plan, found, (notes, whole))) as events:
+                notes, failed = await self._notes(ctx, request, plan, found, whole)
+                record.outcome = "ok" if any(notes) else "error"
+            if any(notes):
+                ctx.degrade("generation", "split", told(notes, plan.note_tokens))
+                answering = self._merged(ctx, request, plan, found, (notes, whole))
+            else:
+                answering = self._quoted(ctx, request, plan, found, (failed, whole))
+            async with closing(answering) as events:
                 async for event in events:
                     yield event
 
@@ -237,25 +245,30 @@ class SplittingAnswers:
         plan: _Plan,
         found: SearchResult,
         whole: Entry,
-    ) -> Notes:
-        """The answers from the parts, in order; the failure of all of them is raised.
+    ) -> tuple[Notes, list[ForebayError]]:
+        """The answers from the parts, in order, and the failures of others.
 
         A part that fails or is late is missing from the answer, which still comes.
         """
         notes: dict[int, Note] = {}
         failed: list[ForebayError] = []
         waiting = iter(range(len(plan.parts)))
-        until = asyncio.get_running_loop().time() + ctx.deadline.remaining() * _PARTS_SHARE
+        within_s = ctx.deadline.remaining() * _PARTS_SHARE
+        deadline = Deadline.after(within_s, ctx.clock)
+        until = asyncio.get_running_loop().time() + within_s
 
         async def work() -> None:
             for at in waiting:
+                own = ctx.part(deadline)
                 try:
                     async with asyncio.timeout_at(until):
-                        notes[at] = await self._note(ctx, request, plan, found, (at, whole))
+                        notes[at] = await self._note(own, request, plan, found, (at, whole))
                 except TimeoutError:
                     failed.append(DeadlineExceeded("No part of the text was answered in time."))
                 except (EngineError, Overloaded, DeadlineExceeded) as error:
                     failed.append(error)
+                finally:
+                    ctx.take_in(own)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -263,9 +276,7 @@ class SplittingAnswers:
                     group.create_task(work())
         except BaseExceptionGroup as errors:
             raise first_error(errors) from None
-        if not notes:
-            raise failed[0]
-        return [notes.get(at) for at in range(len(plan.parts))]
+        return [notes.get(at) for at in range(len(plan.parts))], failed
 
     async def _note(
         self,
@@ -283,20 +294,16 @@ class SplittingAnswers:
         prompt = await self._built(
             ctx, (*plan.rules, Message("user", asked)), (plan.parts[at], *found.hits), sampling, 1
         )
-        own = _own_context(ctx)
-        ask = _under(ask_for(own, prompt.prompt_tokens, plan.note_tokens), whole)
+        ask = _under(ask_for(ctx, prompt.prompt_tokens, plan.note_tokens), whole)
         writer = self._parts.cite(prompt)
         pieces: list[str] = []
         finished: Finished | None = None
-        try:
-            async with closing(self._inner.written(own, ask, prompt)) as events:
-                async for event in events:
-                    if isinstance(event, Finished):
-                        finished = event
-                    else:
-                        pieces.append(writer.feed(event.text))
-        finally:
-            ctx.stages += own.stages
+        async with closing(self._inner.written(ctx, ask, prompt)) as events:
+            async for event in events:
+                if isinstance(event, Finished):
+                    finished = event
+                else:
+                    pieces.append(writer.feed(event.text))
         rest, _, invalid = writer.finish()
         if finished is None:
             raise EngineError("the answer from a part of the text ended before it was complete.")
@@ -356,6 +363,33 @@ class SplittingAnswers:
             invalid_citations=invalid + sum(note.invalid for note in made_of),
             degradations=tuple(ctx.degradations),
         )
+
+    async def _quoted(
+        self,
+        ctx: RequestContext,
+        request: AnswerRequest,
+        plan: _Plan,
+        found: SearchResult,
+        why: tuple[Sequence[ForebayError], Entry],
+    ) -> AsyncGenerator[AnswerDelta | AnswerEnd, None]:
+        """Quotations, where engines did not begin; the failure where that is the text's own."""
+        failed, whole = why
+        quotes, spares = self._quotes, self._parts.spares
+        wanted = any(others_may(error, spares) for error in failed)
+        if quotes is None or not wanted or ctx.deadline.expired():
+            raise failed[0]
+        message = question_of(request.messages)
+        text = LongText(plan.asked, plan.words is WORDS[True], message, plan.parts)
+        answering = quotes.answer(ctx, text, found, request.sampling, failed)
+        async with closing(answering) as events:
+            async for event in events:
+                if isinstance(event, AnswerDelta):
+                    yield event
+                    continue
+                whole.prompt_tokens = event.usage.prompt_tokens
+                whole.completion_tokens = event.usage.completion_tokens
+                cited = tuple(_shortened(one) for one in event.citations)
+                yield msgspec.structs.replace(event, citations=cited)
 
     async def _or_notes(
         self,
@@ -430,44 +464,6 @@ class SplittingAnswers:
                 param="messages",
             )
         return prompt
-
-
-def _part(text: str, start: int, words: Words, number: int, count: int) -> Hit:
-    """A part of the text as a passage; its offsets are those in the message."""
-    row = ChunkRow(
-        chunk_id=number,
-        document_id=SOURCE,
-        ordinal=number - 1,
-        start=start,
-        end=start + len(text),
-        text=text,
-        context="",
-        tokens=0,
-        page=None,
-        heading_path=(),
-        title=words.title.format(number=number, count=count),
-        source=SOURCE,
-        language="",
-        tags=(),
-        groups=(),
-        metadata={},
-        version=0,
-    )
-    return Hit(chunk=row, score=1.0)
-
-
-def _own_context(ctx: RequestContext) -> RequestContext:
-    """A part's context: the request's caller and deadline, a place of its own."""
-    own = RequestContext(
-        request_id=ctx.request_id,
-        principal=ctx.principal,
-        deadline=ctx.deadline,
-        clock=ctx.clock,
-        traceparent=ctx.traceparent,
-        no_cache=ctx.no_cache,
-    )
-    own.address = ctx.address
-    return own
 
 
 def _under(ask: Ask, whole: Entry) -> Ask:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence, Set
 from contextlib import AsyncExitStack
 from typing import Annotated
 
@@ -23,6 +23,7 @@ from forebay.kernel.context import RequestContext
 from forebay.kernel.errors import (
     AllInUse,
     ContextTooLong,
+    DeadlineExceeded,
     EngineError,
     ForebayError,
     Overloaded,
@@ -39,6 +40,8 @@ STAGE = "generation"
 OUT = "overloaded_engines_out"
 QUOTED = "extractive"
 _LATE = "first_token_timeout"
+_NONE_IN_TIME = "No engine began to answer in time."
+_FULL = frozenset(f"overloaded_{reason}" for reason in REASONS)
 
 
 class EngineLadderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,17 +80,19 @@ class EngineLadderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
         """Refusals of a pool after which a request goes on without a place in it."""
         if not self.enabled:
             return frozenset()
-        busy = frozenset(f"overloaded_{reason}" for reason in REASONS)
-        return busy if self.when_busy else frozenset({OUT})
+        return _FULL if self.when_busy else frozenset({OUT})
 
 
 class EngineLadder:
-    """``Generator`` over the engines, the small pool and ``quoting``, best first."""
+    """``Generator`` over the engines, the small pool and ``quoting``, best first.
+
+    ``quoting`` None: whoever asks has another way of their own, and is told why no pool began.
+    """
 
     def __init__(
         self,
         engines: Generator,
-        quoting: Generator,
+        quoting: Generator | None,
         admission: Admission,
         settings: EngineLadderSettings,
     ) -> None:
@@ -122,26 +127,30 @@ class EngineLadder:
         stack: AsyncExitStack,
     ) -> _Begun:
         """The first rung that begins; what it holds is ``stack``'s then."""
-        left: list[str] = []
+        left: list[_Left] = []
+        below = self._quoting is not None or bool(self._settings.small_pool)
         if permit is None or not permit.refusal:
             try:
-                return await self._first(ctx, self._engines, request, stack)
+                return await self._first(ctx, request, stack, below=below)
             except _Left as why:
-                left.append(why.reason)
+                left.append(why)
                 if permit is not None:
                     permit.lose(why.late_since)
         else:
-            left.append(_word(permit.refusal))
+            refused = Overloaded("No engine takes this now; try again.", code=permit.refusal)
+            left.append(_Left(refused))
         if self._settings.small_pool and permit is not None:
             try:
                 begun = await self._by_small(ctx, request, permit, stack)
             except _Left as why:
-                left.append(why.reason)
+                left.append(why)
             else:
-                ctx.degrade(STAGE, self._settings.small_pool, _reasons(left))
+                ctx.degrade(STAGE, self._settings.small_pool, reasons(left))
                 return begun
         ctx.placement = None
-        ctx.degrade(STAGE, QUOTED, _reasons(left))
+        if self._quoting is None:
+            raise left[0].error
+        ctx.degrade(STAGE, QUOTED, reasons(left))
         events = await stack.enter_async_context(closing(self._quoting.generate(ctx, request)))
         return _Begun(await anext(events), events)
 
@@ -161,11 +170,11 @@ class EngineLadder:
             try:
                 small = await own.enter_async_context(self._admission.admit(ask))
             except (Overloaded, ContextTooLong) as refused:
-                raise _Left(_word(refused.code)) from refused
+                raise _Left(refused) from refused
             ctx.placement = small
             small.asked()
             try:
-                begun = await self._first(ctx, self._engines, request, own)
+                begun = await self._first(ctx, request, own, below=self._quoting is not None)
             except _Left as why:
                 small.lose(why.late_since)
                 raise
@@ -173,30 +182,29 @@ class EngineLadder:
         return _Begun(begun.first, begun.rest, small)
 
     async def _first(
-        self,
-        ctx: RequestContext,
-        generator: Generator,
-        request: GenerationRequest,
-        stack: AsyncExitStack,
+        self, ctx: RequestContext, request: GenerationRequest, stack: AsyncExitStack, *, below: bool
     ) -> _Begun:
-        """An answer whose first token has come; ``_Left`` when it does not."""
+        """An answer whose first token has come; ``_Left`` when it does not.
+
+        ``below``: another rung needs some of the time.
+        """
         async with AsyncExitStack() as own:
-            events = await own.enter_async_context(closing(generator.generate(ctx, request)))
+            events = await own.enter_async_context(closing(self._engines.generate(ctx, request)))
             since = ctx.clock.now()
             left_s = ctx.deadline.remaining()
-            within_s = left_s - min(self._settings.reserve_s, left_s / 2)
+            within_s = left_s - below * min(self._settings.reserve_s, left_s / 2)
             try:
                 async with asyncio.timeout(within_s):
                     first = await anext(events)
             except TimeoutError as late:
-                raise _Left(_LATE, since) from late
+                raise _Left(DeadlineExceeded(_NONE_IN_TIME), since) from late
             # Whatever an engine's adapter raises, another rung can answer.
             except Exception as error:
                 if _own(error):
                     raise
                 if not isinstance(error, ForebayError):
                     log.exception("generation failed before its first token")
-                raise _Left(error.code if isinstance(error, ForebayError) else "error") from error
+                raise _Left(error) from error
             stack.push_async_exit(own.pop_all())
         return _Begun(first, events)
 
@@ -212,10 +220,27 @@ class _Begun(msgspec.Struct, frozen=True):
 class _Left(Exception):
     """A rung that did not begin, and why; ``late_since``: it was waited for from then on."""
 
-    def __init__(self, reason: str, late_since: float | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    def __init__(self, error: Exception, late_since: float | None = None) -> None:
+        super().__init__(str(error))
+        self.error = error
         self.late_since = late_since
+
+
+def reasons(left: Sequence[_Left | Exception]) -> str:
+    """Why rungs were left, in short stable words, each once."""
+    errors = [one.error if isinstance(one, _Left) else one for one in left]
+    return ", ".join(dict.fromkeys(_word(error) for error in errors))
+
+
+def others_may(error: Exception, spares: Set[str]) -> bool:
+    """Whether something else may answer what engines did not begin.
+
+    Not where it is the request's own: refused for what it is, or its pools just full, unless those
+    who find them so go down, too (``spares``).
+    """
+    if isinstance(error, Overloaded) and error.code in _FULL:
+        return error.code in spares
+    return isinstance(error, DeadlineExceeded) or not _own(error)
 
 
 def _own(error: Exception) -> bool:
@@ -227,9 +252,7 @@ def _own(error: Exception) -> bool:
     return isinstance(error, ForebayError)
 
 
-def _word(code: str) -> str:
-    return code.removeprefix("overloaded_")
-
-
-def _reasons(left: Sequence[str]) -> str:
-    return ", ".join(dict.fromkeys(left))
+def _word(error: Exception) -> str:
+    if isinstance(error, DeadlineExceeded):
+        return _LATE
+    return error.code.removeprefix("overloaded_") if isinstance(error, ForebayError) else "error"

@@ -21,6 +21,7 @@ from forebay.kernel.errors import EngineError, Overloaded, StoreError
 from forebay.kernel.stages import (
     Finished,
     GenerationRequest,
+    Generator,
     Likeness,
     Message,
     QueryLanguage,
@@ -126,6 +127,7 @@ class Life:
         *,
         pieces: Sequence[str] = ("Said", " [1]."),
         engine: QuestionEngineSettings | None = None,
+        engines: Generator | None = None,
     ) -> None:
         self.searching = Searching(found or {})
         self.generator = Selective(pieces)
@@ -142,6 +144,7 @@ class Life:
             cite=Citing,
             admission=Admission(self.desk),
             count=lambda texts: sum(map(COUNTER.count, texts)),
+            engines=engines,
         )
         asked = None
         if engine is not None:
@@ -383,6 +386,15 @@ async def test_senses_that_cannot_be_answered_fail_the_answer() -> None:
     life.generator.failure = EngineError("broken")
     with pytest.raises(EngineError):
         await life.ask("apple")
+
+
+async def test_senses_are_quoted_where_no_engine_begins() -> None:
+    unclear = Understood("apple", "en", "fact", unclear=True)
+    broken = Selective(())
+    broken.failure = EngineError("broken")
+    life = Life(ScriptedReader({"apple": unclear}, each=True), {"apple": (1, 2, 3)}, engines=broken)
+    text, _, _ = await life.ask("apple")
+    assert "Said [3]." in text and not broken.requests
 
 
 async def test_a_search_is_told_its_kind_and_is_never_rewritten() -> None:

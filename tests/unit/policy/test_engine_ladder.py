@@ -29,7 +29,7 @@ from forebay.policy.admission import (
     DimensionLimits,
     PoolRule,
 )
-from forebay.policy.engine_ladder import EngineLadder, EngineLadderSettings
+from forebay.policy.engine_ladder import OUT, EngineLadder, EngineLadderSettings, others_may
 from forebay.policy.gate import GateSettings, PoolGate
 from forebay.policy.quota import Limit
 from forebay.policy.shed import ShedSettings
@@ -79,7 +79,7 @@ class Engines:
 class World:
     """Admission in front of two pools, engines behind it, and the ladder."""
 
-    def __init__(self, settings: EngineLadderSettings = SMALL) -> None:
+    def __init__(self, settings: EngineLadderSettings = SMALL, *, quotes: bool = True) -> None:
         self.clock = virtual_clock()
         self.settings = settings
         self.engines = Engines()
@@ -90,7 +90,8 @@ class World:
         limits = DimensionLimits(tenant=Limit(1e-3, 1_000_000))
         made = AdmissionSettings(limits=limits)
         self.admission = Admission(Desk(made, rules, self.gates, self.clock, self.clock))
-        self.ladder = EngineLadder(self.engines, self.quoting, self.admission, settings)
+        quoting = self.quoting if quotes else None
+        self.ladder = EngineLadder(self.engines, quoting, self.admission, settings)
 
     async def answer(self, request: GenerationRequest = REQUEST, within_s: float = 20.0) -> str:
         """The text of one answer, admitted and settled as the answering life does it."""
@@ -179,6 +180,77 @@ def test_who_writes_when_what_fails(
         assert before - world.level() == pytest.approx(102 if "says" in text else 101, abs=0.1)
 
     run_virtually(main())
+
+
+@pytest.mark.parametrize(
+    ("big", "small", "error"),
+    [
+        (EngineError("x"), None, None),
+        ("hangs", None, None),
+        (EngineError("first"), Unavailable("second"), EngineError),
+        ("hangs", "hangs", DeadlineExceeded),
+        (ZeroDivisionError(), EngineError("x"), ZeroDivisionError),
+    ],
+)
+def test_who_does_not_quote_tells_why_no_pool_began(
+    big: Failure, small: Failure, error: type[Exception] | None
+) -> None:
+    async def main() -> None:
+        world = World(quotes=False)
+        world.engines.fails.update(big=big, small=small)
+        if error is None:
+            assert await world.answer() == "small says so"
+            assert [rung for _, rung, _ in world.told] == ["small"]
+        else:
+            with pytest.raises(error):
+                await world.answer()
+            assert not world.told
+        world.nothing_held()
+
+    run_virtually(main())
+
+
+def test_where_nothing_is_below_the_last_pool_has_all_of_the_time() -> None:
+    async def main() -> None:
+        world = World(EngineLadderSettings(), quotes=False)
+        assert await world.answer(within_s=0.15) == "big says so", "quotations need none of it"
+
+    run_virtually(main())
+
+
+def test_who_does_not_quote_is_refused_at_once_while_engines_are_out() -> None:
+    async def main() -> None:
+        world = World(EngineLadderSettings(), quotes=False)
+        world.engines.fails["big"] = EngineError("x")
+        for _ in range(5):
+            with pytest.raises((EngineError, Overloaded)) as told:
+                await world.answer()
+        assert told.value.code == OUT
+        assert others_may(told.value, EngineLadderSettings().spares())
+        world.nothing_held()
+
+    run_virtually(main())
+
+
+@pytest.mark.parametrize(
+    ("error", "may"),
+    [
+        (EngineError("x"), True),
+        (EngineRefused("x", status=401), True),
+        (EngineRefused("too long", status=400), False),
+        (DeadlineExceeded("late"), True),
+        (Overloaded("x"), True),
+        (Overloaded("x", code=OUT), True),
+        (Overloaded("x", code="overloaded_queue_full"), False),
+        (AllInUse("x"), False),
+        (ContextTooLong("x"), False),
+    ],
+)
+def test_what_others_may_answer(error: Exception, may: bool) -> None:
+    assert others_may(error, EngineLadderSettings().spares()) is may
+    busy = EngineLadderSettings(when_busy=True).spares()
+    full = isinstance(error, Overloaded) and error.code.startswith("overloaded_")
+    assert others_may(error, busy) is (may or full)
 
 
 @pytest.mark.parametrize(
