@@ -67,11 +67,11 @@ SUPPORT = SupportModel(
 TELLING = TellingModel(
     han=Telling(constant=4.3, open=-5.32, named=-2.72, measured=2.2, typed=-0.38),
     han_share=Telling(
-        constant=-0.26, open=-2.4, named=-3.78, measured=2.29, typed=-0.71, share=9.81
+        constant=-1.06, open=-2.4, named=-3.78, measured=2.29, typed=-0.71, share=9.81
     ),
     other=Telling(constant=4.61, open=-5.28, named=-6.44, measured=1.47, typed=-0.52),
     other_share=Telling(
-        constant=0.84, open=-3.18, named=-14.0, measured=1.67, typed=-0.82, share=9.6
+        constant=-0.36, open=-3.18, named=-14.0, measured=1.67, typed=-0.82, share=9.6
     ),
     crossing=Telling(constant=2.0, open=-2.4, named=-14.0, measured=0.0, typed=0.0),
 )

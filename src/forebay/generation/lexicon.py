@@ -6,8 +6,9 @@ tell. What it does not know is no evidence for or against a passage.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 
 from forebay.generation.marks import both_ways
@@ -16,7 +17,11 @@ from forebay.generation.terms import Term, stem
 Parts = tuple[frozenset[str], ...]
 """What a term consists of: of each part what it may be in the other language; () is unknown."""
 
+Alike = frozenset[str] | re.Pattern[str]
+"""Stems, or a pattern of Han words."""
+
 _LONGEST = 4
+_KEPT = 4096
 
 
 class Lexicon:
@@ -35,6 +40,17 @@ class Lexicon:
             return () if found is None else (found,)
         whole = self._han.get(term.key)
         return (whole,) if whole is not None else self._cut(term.key)
+
+    def alike(self, term: Term) -> Alike | None:
+        """What may stand for ``term`` in its own language: words that share a translation."""
+        ours, theirs = (self._han, self._english) if term.han else (self._english, self._han)
+        found = {one for word in ours.get(term.key, ()) for one in theirs.get(word, ())}
+        found.discard(term.key)
+        if not term.han:
+            return frozenset(found) or None
+        # A single character is part of too many words.
+        longer = sorted((one for one in found if len(one) > 1), key=len, reverse=True)
+        return re.compile("|".join(longer)) if longer else None
 
     def _cut(self, key: str) -> Parts:
         """A compound by its longest known parts; () where some of it is not known."""
@@ -65,6 +81,12 @@ def lexicon() -> Lexicon:
         {word: frozenset(found) for word, found in english.items()},
         {word: frozenset(found) for word, found in han.items()},
     )
+
+
+@lru_cache(maxsize=_KEPT)
+def alike(term: Term) -> Alike | None:
+    """What may stand for a term in its own language; None: nothing is known."""
+    return lexicon().alike(term)
 
 
 def _lines() -> Iterator[tuple[list[str], list[str]]]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from forebay.generation.lexicon import Parts, lexicon
+from forebay.generation.lexicon import Parts, alike, lexicon
 from forebay.generation.passages import Passage, Unit
 from forebay.generation.subjects import Subject, continues
 from forebay.generation.terms import NAME_WEIGHT, Term
@@ -22,7 +22,9 @@ from forebay.kernel.documents import Hit
 _NEIGHBOUR = 0.5
 _HEAD = 0.5
 _PASSAGE = 0.3
-"""What a term is worth for a sentence when it stands beside it, in a heading, or further off."""
+_ALIKE = 0.8
+"""What a term is worth for a sentence when it stands beside it, in a heading, or further off; and
+when only a word is there that means nearly the same."""
 
 
 class Weights(msgspec.Struct, frozen=True):
@@ -239,13 +241,19 @@ def _read_passage(ask: _Ask, index: int, passage: Passage) -> tuple[list[Scored]
 
 
 def _held(term: Term, units: Sequence[Unit]) -> list[float]:
-    """How much of a term each unit holds; its own ``holds`` is asked where it may be in parts."""
+    """How much of a term each unit holds; where none does, what means nearly the same counts."""
     key = term.key
     if not term.han:
-        return [1.0 if key in unit.stems else 0.0 for unit in units]
-    if len(key) < 3:
-        return [1.0 if key in unit.folded else 0.0 for unit in units]
-    return [1.0 if key in unit.folded else unit.holds(term) for unit in units]
+        found = [1.0 if key in unit.stems else 0.0 for unit in units]
+    elif len(key) < 3:
+        found = [1.0 if key in unit.folded else 0.0 for unit in units]
+    else:
+        found = [1.0 if key in unit.folded else unit.holds(term) for unit in units]
+    if any(found) or (like := alike(term)) is None:
+        return found
+    if isinstance(like, frozenset):
+        return [0.0 if like.isdisjoint(unit.stems) else _ALIKE for unit in units]
+    return [_ALIKE if like.search(unit.folded) else 0.0 for unit in units]
 
 
 def others(passage: Passage, subject: Subject) -> list[bool]:
