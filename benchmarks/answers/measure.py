@@ -82,7 +82,7 @@ def scenes(half: str, what: str = "scene") -> list[dict[str, Any]]:
 
 def filled(template: str, thing: str, value: str = "") -> str:
     """A template with its thing and value in place; a sentence begins with a capital."""
-    text = template.format(x=thing, X=thing[0].upper() + thing[1:], v=value)
+    text = template.format(x=thing, X=thing[0].upper() + thing[1:], v=value, V=value)
     return text[0].upper() + text[1:]
 
 

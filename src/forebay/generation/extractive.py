@@ -67,7 +67,7 @@ SUPPORT = SupportModel(
 TELLING = TellingModel(
     han=Telling(constant=4.3, open=-5.32, named=-2.72, measured=2.2, typed=-0.38),
     han_share=Telling(
-        constant=-1.06, open=-2.4, named=-3.78, measured=2.29, typed=-0.71, share=9.81
+        constant=-0.86, open=-2.4, named=-3.78, measured=2.29, typed=-0.71, share=9.81
     ),
     other=Telling(constant=4.61, open=-5.28, named=-6.44, measured=1.47, typed=-0.52),
     other_share=Telling(

@@ -12,12 +12,16 @@ from collections.abc import Sequence
 import msgspec
 
 from forebay.generation.answer_types import AnswerType
-from forebay.generation.subjects import Subject
-from forebay.generation.support import Reading, Scored
-from forebay.generation.terms import Term
+from forebay.generation.subjects import Subject, is_thing
+from forebay.generation.support import Reading, Scored, held_of
+from forebay.generation.terms import WORD_WEIGHT, Term
 from forebay.kernel.documents import Hit
 
 _HELD = 0.4
+_ALL = 0.9
+_BEGUN = 1.8
+"""Where a Chinese statement has the question's own beginning, what it lacks is surely not said: so
+many times what is lacking counts else, where words may have been cut in another way."""
 _AS_MUCH = 0.5
 _SAYS_ONE_THING = {True: 64, False: 150}
 """Characters up to which a sentence (Chinese, other) says little beside what it holds."""
@@ -66,6 +70,8 @@ def tells(
         return True
     if not any(kind.shown(one.unit) for one in chosen):
         return False
+    if _tells_of_another(terms, reading, chosen):
+        return False
     share = max(hits[one.passage].score for one in chosen) if reading.features.share else 0.0
     if reading.features.crossing:
         telling = model.crossing
@@ -100,16 +106,33 @@ def _open(terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]) -> 
     ) / (total or 1.0)
 
 
+def _tells_of_another(terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]) -> bool:
+    """Whether a short statement says all that a Chinese question asks, of something else: what the
+    question begins with is a thing that no passage speaks of.
+    """
+    if len(terms) < 2 or not terms[0].han or reading.held[0] > 0.0 or reading.features.crossing:
+        return False
+    rest = sum(term.weight for term in terms[1:])
+    if terms[0].weight < WORD_WEIGHT or rest < WORD_WEIGHT or not is_thing(terms[0].key):
+        return False
+    return any(
+        held_of(terms, one) >= _ALL * rest
+        for one in chosen
+        if len(one.unit.text) <= _SAYS_ONE_THING[True]
+    )
+
+
 def _named(
     subject: Subject, terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]
 ) -> float:
     if any(len(one.unit.text) > _SAYS_ONE_THING[one.unit.has_han] for one in chosen):
         return 0.0
     held = [max(one.own[at] for one in chosen) for at in range(len(terms))]
-    asked_of = subject.asked_of(terms, held)
+    asked_of = subject.asked_of(terms, held, [one.unit for one in chosen])
     if not asked_of or any(held[at] >= _HELD for at in asked_of):
         return 0.0
     total = sum(term.weight for term in terms)
-    return sum(
+    missing = sum(
         term.weight * (1.0 - have) for term, have in zip(terms, reading.held, strict=True)
     ) / (total or 1.0)
+    return missing * (_BEGUN if subject.begins([one.unit for one in chosen]) else 1.0)

@@ -42,6 +42,8 @@ _BEFORE = frozenset(
 )
 """What stands before the modifier of a thing; the beginning of a sentence does, too."""
 _HELPING = frozenset("do does did can could may might must should will would".split())
+_BEING = frozenset("has have had is are was were".split())
+_ARTICLES = frozenset("the a an our your my its their".split())
 _MONTHS = frozenset(
     "january february march april may june july august september october november december".split()
 )
@@ -49,10 +51,12 @@ _NEXT = frozenset("during per within until before after since while because up".
 _LEADING = frozenset("东南西北上下左右東")
 _ASKING = frozenset("几 多 多少 何 哪 几个".split())
 _HELD = 0.4
+_COMPOUND = 4  # characters of a Chinese word and its modifier
 _DIGITS = "[零〇一二两三四五六七八九十百]+"
 _HAN_NUMBERED = re.compile(
     rf"(?:第(?P<any>\d+|{_DIGITS})(?P<kind>[{HAN}])"
     rf"|(?P<named>\d+|{_DIGITS})(?P<class>[号號期栋座楼代线区组级班]))(?P<what>[{HAN}]{{2}})"
+    rf"|(?P<along>\d+|{_DIGITS})(?P<way>路|号线|年级|号楼|车间)"
 )
 _PRONOUN = re.compile(r"(?:it|its|they|their|this|he|she)\b|[它他她其该]")
 _ONE_THING = {True: 64, False: 150}
@@ -82,6 +86,7 @@ class Subject:
         self._terms = [term for term in terms if term.weight >= WORD_WEIGHT]
         self._stems = stems(folded)
         self._folded = folded
+        self._asking = folded.removeprefix("请问").strip()
         self._han = _HAN_CHARACTER.search(folded) is not None
         self._codes = set(_CODE.findall(folded))
         self._pairs = tuple(_han_pairs(folded) if self._han else _pairs(folded))
@@ -124,10 +129,13 @@ class Subject:
             self._marks = _all_marks(self._folded, han=self._han)
         return self._marks
 
-    def asked_of(self, terms: Sequence[Term], held: Sequence[float]) -> list[int]:
+    def asked_of(
+        self, terms: Sequence[Term], held: Sequence[float], statements: Sequence[Unit]
+    ) -> list[int]:
         """Which terms are no part of what is asked about, by what statements hold of each.
 
-        Names, codes and what pairs of held words consist of are what is asked about.
+        Names, codes and what pairs of held words consist of are what is asked about; so is what a
+        Chinese question begins with, as far as it stands in a statement in one piece.
         """
         there = {term.key for term, have in zip(terms, held, strict=True) if have >= _HELD}
         about: set[str] = set()
@@ -137,11 +145,27 @@ class Subject:
                 about |= parts if any(pair.head in key for key in parts) else set()
             elif {pair.word, pair.head} <= there:
                 about |= {pair.word, pair.head}
+        if self._han:
+            about |= {key for key in there if key in self._begun(statements)}
         return [
             at
             for at, term in enumerate(terms)
             if term.weight < NAME_WEIGHT and term.key not in about and not self._in_code(term.key)
         ]
+
+    def begins(self, statements: Sequence[Unit]) -> bool:
+        """Whether a statement has the compound that a Chinese question begins with."""
+        return self._han and len(self._begun(statements)) >= _COMPOUND
+
+    def _begun(self, statements: Sequence[Unit]) -> str:
+        """The longest beginning of the question that stands in a statement."""
+        size, texts = 0, [one.folded for one in statements]
+        while size < len(self._asking):
+            texts = [text for text in texts if self._asking[: size + 1] in text]
+            if not texts:
+                break
+            size += 1
+        return self._asking[:size]
 
     def _in_code(self, key: str) -> bool:
         return any(key in code[:2] for code in self._codes)
@@ -317,9 +341,11 @@ def _pairs(folded: str) -> Iterator[Pair]:
     words = [match[0] for match in _WORD.finditer(_NUMBER_WORD.sub("", folded))]
     while words and words[-1] in ".,;:!?":
         words.pop()
+    helping = _HELPING | _BEING
     for at, word in enumerate(words[:-1]):
         after = words[at + 1]
-        if _is_number(after) and word.isalpha() and _tells(word) and word not in _MONTHS:
+        counts = word.isalpha() and word not in _MONTHS and bool(question_terms(word))
+        if _is_number(after) and counts:
             yield Pair(
                 after, first_stem(word), "#" + after if after.isdigit() else None, after=True
             )
@@ -333,7 +359,9 @@ def _pairs(folded: str) -> Iterator[Pair]:
         tells = _tells(word) and word not in STATES and not word.endswith("ly")
         if at and words[at - 1] in _HELPING:
             tells = tells and words[at + 2 : at + 3] == ["be"]
-        if mark or (tells and _ends(words, at + 2)):
+        # "Must visitors of the railway office bring": behind the helping verb stands the thing.
+        asked = at > 1 and words[at - 1] in _ARTICLES and not helping.isdisjoint(words[: at - 1])
+        if mark or (tells and (asked or _ends(words, at + 2))):
             yield Pair(first_stem(word), first_stem(after), mark)
 
 
@@ -380,12 +408,13 @@ _known_tokens = lru_cache(maxsize=512)(_tagged)
 
 
 def _numbered(folded: str) -> dict[tuple[str, str], set[int]]:
-    """Numbers of things by what is numbered: 3号锅炉, 二期工程, 第一台风机."""
+    """Numbers of things by what is numbered: 3号锅炉, 二期工程, 第一台风机, 21路."""
     found: dict[tuple[str, str], set[int]] = {}
     for match in _HAN_NUMBERED.finditer(_NUMBER_WORD.sub("", folded)):
-        written = match["any"] or match["named"]
+        written = match["any"] or match["named"] or match["along"]
         value = int(written) if written.isdecimal() else han_number(written)
-        found.setdefault((match["kind"] or match["class"], match["what"]), set()).add(value)
+        kind = match["kind"] or match["class"] or match["way"]
+        found.setdefault((kind, match["what"] or ""), set()).add(value)
     return found
 
 
@@ -429,6 +458,11 @@ def _han_pairs(folded: str) -> Iterator[Pair]:
             and other not in _ASKING
         ):
             yield Pair(other, word, None, sole=True)
+
+
+def is_thing(word: str) -> bool:
+    """Whether a Chinese word is a noun."""
+    return all(kind[0] == "n" for _, _, kind in _tokens(word))
 
 
 def _codes(unit: Unit) -> frozenset[tuple[str, str, str]]:

@@ -64,3 +64,28 @@ def test_the_thing_asked_about_is_quoted_and_its_sibling_is_not(
 def test_what_shows_the_type_asked_for_is_an_answer(question: str, text: str) -> None:
     quoted, refused = draft(question, text)
     assert not refused and text in quoted
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "refused"),
+    [
+        ("护手霜一天用几次？", "滴眼液一天用三次。", True),
+        ("滴眼液一天用几次？", "滴眼液一天用三次。", False),
+    ],
+)
+def test_all_that_is_asked_but_of_something_else_is_refused(
+    question: str, text: str, refused: bool
+) -> None:
+    assert draft(question, text)[1] is refused
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("How many guests are in the hotel?", "The hotel has 120 visitors."),
+        ("酒店有多少客人？", "酒店有120位访客。"),
+    ],
+)
+def test_words_that_share_a_translation_stand_for_each_other(question: str, text: str) -> None:
+    quoted, refused = draft(question, text)
+    assert not refused and "120" in quoted

@@ -98,3 +98,42 @@ def test_what_goes_on_about_another_thing_is_about_it_too() -> None:
 )
 def test_a_thing_may_be_numbered_by_a_word(question: str, statement: str, another: bool) -> None:
     assert is_another(question, statement) is another
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        (
+            "How many clerks does the railway office employ today?",
+            "Today the harbour office employs 11 clerks.",
+        ),
+        (
+            "What must visitors of the harbour office bring along?",
+            "Visitors of the airport office must bring along a passport.",
+        ),
+        (
+            "Since when has the Kassel branch sold bread?",
+            "The Bremen branch has sold bread since 1998.",
+        ),
+        (
+            "How many stops are served by bus line 48?",
+            "29 stops are served by bus line 35.",
+        ),
+        ("公交48路一共停几站？", "公交35路一共停29站。"),
+        ("七年级什么时候出发？", "八年级6月12日出发。"),
+    ],
+)
+def test_things_before_their_verb_and_numbers_along_a_way(question: str, text: str) -> None:
+    assert is_another(question, text)
+
+
+def test_what_a_chinese_question_begins_with_is_what_it_is_about() -> None:
+    question = "不来梅分店有多少平方米？"
+    terms = question_terms(question)
+    [unit] = read("不来梅分店去年赚了200万元。").units
+    subject = Subject(question, terms)
+    held = [unit.holds(term) for term in terms]
+    asked = [terms[at].key for at in subject.asked_of(terms, held, [unit])]
+    assert "分店" not in asked and "平方米" in asked
+    assert subject.begins([unit])
+    assert not subject.begins(read("德累斯顿分店去年赚了75万元。").units)
