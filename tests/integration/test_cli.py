@@ -248,7 +248,8 @@ def test_an_empty_knowledge_base_says_how_to_fill_it(tmp_path: Path) -> None:
 
 
 def test_a_wrong_flag_is_wrong_use(tmp_path: Path) -> None:
-    for words in (("ingest", "--nope"), ("ingest",), ("serve", "--workers", "0"), ("nope",)):
+    many = ("serve", "--workers", "1000")
+    for words in (("ingest", "--nope"), ("ingest",), ("serve", "--workers", "0"), many, ("nope",)):
         ran = forebay(*words, folder=tmp_path)
         assert ran.status == 2 and ran.out == "" and "Traceback" not in ran.err, ran
 

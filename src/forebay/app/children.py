@@ -88,9 +88,9 @@ async def running(
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "forebay",
+            "forebay.app.tied",
             *words,
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE if heard else errors,
             stderr=errors,
             cwd=folder,

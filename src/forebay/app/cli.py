@@ -84,7 +84,9 @@ def serve(
     kb: KbFlag = None,
     host: Annotated[str | None, typer.Option(help="Address to bind (server.host).")] = None,
     port: Annotated[int | None, typer.Option(help="Port to bind (server.port).")] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes on the same store folder.")] = 1,
+    workers: Annotated[
+        int, typer.Option(min=1, max=256, help="Processes on the same store folder.")
+    ] = 1,
     watch: Annotated[bool, typer.Option("--watch", help="Follow the folders' changes.")] = False,
     config: ConfigFlag = None,
     store: StoreFlag = None,

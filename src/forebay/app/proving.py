@@ -78,10 +78,11 @@ def prove(words: ProveWords, delivery: Delivery) -> int:
         # Told now, in one sentence, instead of by a process that does not start.
         bind(LOOPBACK, words.port).close()
     with LiveView(delivery.output.terminal) as view:
+        proving = _Proving(words, view, delivery.output)
         try:
-            proof = uvloop.run(_Proving(words, view, delivery.output).proof())
+            proof = uvloop.run(proving.proof())
         except asyncio.CancelledError:
-            return 128 + signal.SIGTERM
+            return 128 + proving.ended_by
     return _give(proof, words, delivery)
 
 
@@ -93,13 +94,16 @@ class _Proving:
         self._view = view
         self._output = output
         self._clock = SystemClock()
+        self.ended_by = signal.SIGTERM
 
     async def proof(self) -> Proof:
         """Both sides, one after the other, each with a fresh engine and a fresh store."""
         task = asyncio.current_task()
         assert task is not None
-        # Else the processes beside this one would stay behind; Ctrl-C cancels by itself.
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        # Else files would stay behind; Ctrl-C cancels by itself.
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                asyncio.get_running_loop().add_signal_handler(number, self._end, task, number)
         sides = []
         for name in (PASS_THROUGH, FOREBAY):
             with tempfile.TemporaryDirectory(prefix="forebay-prove-") as folder:
@@ -116,6 +120,10 @@ class _Proving:
             why_not=why_not,
             summary=tuple(summarise(side) for side in sides),
         )
+
+    def _end(self, task: asyncio.Task[Proof], number: signal.Signals) -> None:
+        self.ended_by = number
+        task.cancel()
 
     async def _side(self, name: str, folder: Path) -> Side:
         write_corpus(folder)

@@ -102,7 +102,14 @@ class WorkerSet:
         wait_s = RESTART_AFTER_S
         while True:
             started = self._clock.now()
-            process = await self._start()
+            try:
+                process = await self._start()
+            except OSError as error:
+                # Out of descriptors, of memory, of processes: it may pass, and the others serve.
+                log.error("worker %d cannot be started, trying again: %s", number, error)
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, MAX_RESTART_AFTER_S)
+                continue
             self._processes[number] = process
             if self._draining:
                 _leave(process)
