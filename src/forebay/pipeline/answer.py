@@ -30,6 +30,7 @@ from forebay.kernel.stages import (
 )
 from forebay.kernel.streams import closing
 from forebay.pipeline.asking import ask_for, claimant, session_of
+from forebay.pipeline.density import Density
 from forebay.pipeline.fragility import Fragility, cautioned, is_fragile
 from forebay.pipeline.messages import (
     AnswerDelta,
@@ -123,6 +124,7 @@ class AnswerParts(msgspec.Struct, frozen=True):
     after which ``generator`` has another way to answer; ``engines`` does not quote, for prompts
     whose answer no passage is, and ``quoting`` does nothing else. ``widening`` None: prompts hold
     hits as they were found. ``questions`` None: what users write is searched as it is.
+    ``density`` is what engines count for an estimate.
     """
 
     retriever: Retriever
@@ -140,6 +142,7 @@ class AnswerParts(msgspec.Struct, frozen=True):
     engines: Generator | None = None
     quoting: Generator | None = None
     questions: Questions | None = None
+    density: Density = msgspec.field(default_factory=Density)
 
 
 class AnswerPipeline:
@@ -414,6 +417,7 @@ class AnswerPipeline:
         record.attributes["counted"] = "estimate" if tokens is None else "engine"
         if tokens is None:
             return prompt
+        self._parts.density.learn(prompt.language, prompt.prompt_tokens, tokens)
         return msgspec.structs.replace(prompt, prompt_tokens=tokens)
 
     def _written(self, pool: str, text: str) -> int:

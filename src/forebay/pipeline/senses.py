@@ -122,9 +122,9 @@ class AnswersBySense:
         sense, found = which
         hits = [found.hits[at] for at in sense.hits]
         texts = [message.content for message in request.messages]
-        prompt = await beside_if_long(
-            texts, self._parts.prompting.build, request.messages, hits, request.sampling
-        )
+        build, who = self._parts.prompting.build, ctx.principal
+        most = self._parts.admission.desk.longest(who.tenant, who.priority)
+        prompt = await beside_if_long(texts, build, request.messages, hits, request.sampling, most)
         ask = ask_for(ctx, prompt.prompt_tokens, request.sampling.max_tokens)
         writer = self._parts.cite(prompt)
         pieces: list[str] = []

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from forebay.kernel.documents import ChunkRow, Hit
-from forebay.pipeline.messages import Usage
+from forebay.pipeline.messages import Citation, Usage
 
 SOURCE = "request"
 """What citations of the text in the request name as their document and source."""
+_CITED_CHARACTERS = 1000
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -109,3 +110,17 @@ def part_of(text: str, start: int, words: Words, number: int, count: int) -> Hit
         version=0,
     )
     return Hit(chunk=row, score=1.0)
+
+
+def shortened_to(text: str, tokens: int, count: Callable[[Sequence[str]], int]) -> str:
+    """The beginning of a note that holds no more than it may."""
+    while (has := count([text])) > tokens and len(text) > 1:
+        text = text[: max(1, min(len(text) - 1, len(text) * tokens // has))]
+    return text
+
+
+def shortened(citation: Citation) -> Citation:
+    """The caller's own text need not be sent back in full: the offsets say where it is."""
+    if citation.source != SOURCE or len(citation.text) <= _CITED_CHARACTERS:
+        return citation
+    return msgspec.structs.replace(citation, text=citation.text[:_CITED_CHARACTERS] + "…")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -46,10 +46,9 @@ from forebay.pipeline.answer import (
     question_of,
 )
 from forebay.pipeline.asking import ask_for
-from forebay.pipeline.messages import AnswerDelta, AnswerEnd, AnswerRequest, Citation, Usage
+from forebay.pipeline.messages import AnswerDelta, AnswerEnd, AnswerRequest, Usage
 from forebay.pipeline.questions import NO_RUNG
 from forebay.pipeline.split_notes import (
-    SOURCE,
     WORDS,
     Note,
     Notes,
@@ -57,6 +56,8 @@ from forebay.pipeline.split_notes import (
     left_out,
     one_after_the_other,
     part_of,
+    shortened,
+    shortened_to,
     told,
 )
 from forebay.pipeline.text_quotes import LongText, Nearest, Splitter, TextQuotes
@@ -71,7 +72,6 @@ from forebay.policy.splitting import (
 )
 
 MOST_TOKENS_A_CHARACTER = 4
-_CITED_CHARACTERS = 1000
 _SEARCH_SHARE, _PARTS_SHARE, _FIRST_SHARE = 0.3, 0.7, 0.8
 """Of the time that is left: what the search, all parts, and the wait for the merged answer's first
 word may take, so that each leaves the rest of its time to what can still answer."""
@@ -103,7 +103,8 @@ class Splitting(msgspec.Struct, frozen=True):
 class _Plan(msgspec.Struct, frozen=True):
     """A text that is to be answered in parts, given as hits in order.
 
-    ``part_tokens`` are those of a part with passages beside it, ``frame_tokens`` of all around.
+    ``part_tokens`` are those of a part with passages beside it, ``frame_tokens`` of all around;
+    ``longest`` is the longest prompt that is taken.
     """
 
     asked: str
@@ -113,6 +114,7 @@ class _Plan(msgspec.Struct, frozen=True):
     part_tokens: int
     note_tokens: int
     frame_tokens: int
+    longest: int
 
 
 class SplittingAnswers:
@@ -146,16 +148,30 @@ class SplittingAnswers:
     async def _answer(
         self, ctx: RequestContext, request: AnswerRequest
     ) -> AsyncGenerator[AnswerDelta | AnswerEnd, None]:
-        plan = await self._plan(ctx, request)
-        answering = (
-            self._inner.answer(ctx, request) if plan is None else self._in_parts(ctx, request, plan)
-        )
-        async with closing(answering) as events:
-            async for event in events:
-                yield event
+        known, begun = self._parts.density, False
+        chinese = is_chinese(question_of(request.messages))
+        density = known.of("zh" if chinese else "en")
+        for last in (False, False, True):
+            plan = await self._plan(ctx, request, density)
+            answering = self._inner.answer(ctx, request)
+            if plan is not None:
+                answering = self._in_parts(ctx, request, plan)
+            try:
+                async with closing(answering) as events:
+                    async for event in events:
+                        begun = True
+                        yield event
+                return
+            except ContextTooLong:
+                # By what the engine counts it may fit in more parts.
+                if last or begun or known.most() <= density:
+                    raise
+                density = known.most()
 
-    async def _plan(self, ctx: RequestContext, request: AnswerRequest) -> _Plan | None:
-        """How the last message is cut; None when it fits whole."""
+    async def _plan(
+        self, ctx: RequestContext, request: AnswerRequest, density: float
+    ) -> _Plan | None:
+        """How the last message is cut; None when it fits whole by what engines count."""
         message = question_of(request.messages)
         settings, prompting = self._splitting.settings, self._splitting.prompting
         rules = tuple(one for one in request.messages if one.role == "system")
@@ -163,8 +179,9 @@ class SplittingAnswers:
         words = WORDS[is_chinese(message)]
         bare = prompting.build((*rules, Message("user", words.whole)), (), request.sampling)
         who, desk = ctx.principal, self._parts.admission.desk
-        window = min(prompting.room(request.sampling), desk.longest(who.tenant, who.priority))
-        most = desk.room(who.tenant, who.priority)
+        longest = int(desk.longest(who.tenant, who.priority) / density)
+        window = min(prompting.room(request.sampling), longest)
+        most = min(desk.room(who.tenant, who.priority), longest)
         most -= self._parts.count([rule.content for rule in rules])
         if tokens <= most and tokens + bare.prompt_tokens <= window:
             return None
@@ -196,6 +213,7 @@ class SplittingAnswers:
             part_tokens=sizes.text_tokens + room // 4,
             note_tokens=sizes.note_tokens,
             frame_tokens=bare.prompt_tokens + count([asked, words.part]),
+            longest=longest,
         )
 
     async def _in_parts(
@@ -292,7 +310,11 @@ class SplittingAnswers:
             request.sampling, max_tokens=plan.note_tokens, stop=None, response_format=None
         )
         prompt = await self._built(
-            ctx, (*plan.rules, Message("user", asked)), (plan.parts[at], *found.hits), sampling, 1
+            plan.longest,
+            (*plan.rules, Message("user", asked)),
+            (plan.parts[at], *found.hits),
+            sampling,
+            1,
         )
         ask = _under(ask_for(ctx, prompt.prompt_tokens, plan.note_tokens), whole)
         writer = self._parts.cite(prompt)
@@ -327,7 +349,11 @@ class SplittingAnswers:
             asked = plan.words.merge.format(asked=plan.asked, count=len(shown))
         passages = (*shown, *cited[len(shown) :]) if shown else found.hits
         prompt = await self._built(
-            ctx, (*plan.rules, Message("user", asked)), passages, request.sampling, len(shown)
+            plan.longest,
+            (*plan.rules, Message("user", asked)),
+            passages,
+            request.sampling,
+            len(shown),
         )
         sources = cited if shown else found.hits
         writer = self._parts.cite(
@@ -351,7 +377,7 @@ class SplittingAnswers:
         made_of = [note for note in notes if note is not None]
         yield AnswerEnd(
             finish_reason=finished.reason,
-            citations=tuple(_shortened(one) for one in citations),
+            citations=tuple(shortened(one) for one in citations),
             usage=Usage(
                 finished.prompt_tokens + sum(note.usage.prompt_tokens for note in made_of),
                 finished.completion_tokens + sum(note.usage.completion_tokens for note in made_of),
@@ -388,7 +414,7 @@ class SplittingAnswers:
                     continue
                 whole.prompt_tokens = event.usage.prompt_tokens
                 whole.completion_tokens = event.usage.completion_tokens
-                cited = tuple(_shortened(one) for one in event.citations)
+                cited = tuple(shortened(one) for one in event.citations)
                 yield msgspec.structs.replace(event, citations=cited)
 
     async def _or_notes(
@@ -436,7 +462,7 @@ class SplittingAnswers:
         for own, at in enumerate(kept, 1):
             text = _MARKER.sub(
                 lambda marker, own=own: f"[{hits.get(int(marker[1]), own)}]",  # type: ignore[misc]
-                _cut(texts[at], plan.note_tokens, self._parts.count),
+                shortened_to(texts[at], plan.note_tokens, self._parts.count),
             )
             part = plan.parts[at]
             chunk = msgspec.structs.replace(part.chunk, text=text)
@@ -446,7 +472,7 @@ class SplittingAnswers:
 
     async def _built(
         self,
-        ctx: RequestContext,
+        longest: int,
         messages: Sequence[Message],
         passages: Sequence[Hit],
         sampling: Sampling,
@@ -454,9 +480,8 @@ class SplittingAnswers:
     ) -> GenerationRequest:
         """The prompt; ``ContextTooLong`` unless the first ``least`` passages are in it."""
         texts = [hit.chunk.text for hit in passages]
-        build, who = self._splitting.prompting.build, ctx.principal
-        most = self._parts.admission.desk.longest(who.tenant, who.priority)
-        prompt = await beside_if_long(texts, build, messages, passages, sampling, most)
+        build = self._splitting.prompting.build
+        prompt = await beside_if_long(texts, build, messages, passages, sampling, longest)
         if len(prompt.passages) < least:
             raise ContextTooLong(
                 "The parts of the text do not fit the engines' window beside the question; "
@@ -472,17 +497,3 @@ def _under(ask: Ask, whole: Entry) -> Ask:
 
 def _plain(text: str) -> str:
     return _MARKER.sub("", text) or "none"
-
-
-def _cut(text: str, tokens: int, count: Callable[[Sequence[str]], int]) -> str:
-    """The beginning of a note that holds no more than it may."""
-    while (has := count([text])) > tokens and len(text) > 1:
-        text = text[: max(1, min(len(text) - 1, len(text) * tokens // has))]
-    return text
-
-
-def _shortened(citation: Citation) -> Citation:
-    """The caller's own text need not be sent back in full: the offsets say where it is."""
-    if citation.source != SOURCE or len(citation.text) <= _CITED_CHARACTERS:
-        return citation
-    return msgspec.structs.replace(citation, text=citation.text[:_CITED_CHARACTERS] + "…")

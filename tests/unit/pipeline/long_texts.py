@@ -29,7 +29,7 @@ from forebay.kernel.stages import (
     SearchResult,
     TextDelta,
 )
-from forebay.pipeline.answer import AnswerParts, AnswerPipeline
+from forebay.pipeline.answer import AnswerParts, AnswerPipeline, EngineTokens
 from forebay.pipeline.messages import AnswerDelta, AnswerEnd, AnswerRequest
 from forebay.pipeline.splitting import Splitting, SplittingAnswers
 from forebay.policy.admission import Admission, AdmissionSettings, Desk, DimensionLimits, PoolRule
@@ -125,7 +125,13 @@ class Service:
     """The answering life in front of one pool."""
 
     def __init__(
-        self, *, limit: int = 8, burst: float = 0.0, quoting: bool = False, **splitting: Any
+        self,
+        *,
+        limit: int = 8,
+        burst: float = 0.0,
+        quoting: bool = False,
+        tokens: EngineTokens | None = None,
+        **splitting: Any,
     ) -> None:
         clock: Clock = SystemClock()
         gate = GateSettings(limit=LimitSettings(initial=limit, most=limit))
@@ -149,6 +155,7 @@ class Service:
             cite=Citing,
             admission=self.admission,
             count=lambda texts: sum(map(COUNTER.count, texts)),
+            tokens=tokens,
         )
         if quoting:
             ladder = EngineLadderSettings()
