@@ -64,8 +64,12 @@ def distill(
         int | None, typer.Option(min=1, help="Passes over the questions: 15 for light, 2 for late.")
     ] = None,
     temperature: Annotated[
-        float, typer.Option(min=0.01, help="Softens the teacher's scores above 1.")
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            min=0.01,
+            help="Divides the teacher's scores: 0.7 for light, 1 for late; less makes it surer.",
+        ),
+    ] = None,
     seed: SeedFlag = 7,
     config: ConfigFlag = None,
     settings: SetFlag = None,

@@ -72,9 +72,9 @@ def distill_late(words: DistillWords, flags: dict[str, Any], output: Output) -> 
 
 
 def _softened(rows: Sequence[LateRow], words: DistillWords) -> list[LateRow]:
+    by = words.temperature or 1.0
     return [
-        msgspec.structs.replace(row, teacher=tuple(one / words.temperature for one in row.teacher))
-        for row in rows
+        msgspec.structs.replace(row, teacher=tuple(one / by for one in row.teacher)) for row in rows
     ]
 
 
