@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -17,6 +19,8 @@ from forebay.policy.tail import TailChange
 
 log = logging.getLogger("forebay.admission")
 Call = Callable[[bytes], Coroutine[Any, Any, None]]
+RETRY_S = 1.0
+"""A call that failed is not made again before, however short the pause is."""
 
 
 class PoolEvent(msgspec.Struct, frozen=True):
@@ -34,6 +38,7 @@ class Called(msgspec.Struct):
 
     severe: bool = False
     at: float = float("-inf")
+    rests_s: float = 0.0
 
 
 class ScaleOutHook:
@@ -93,19 +98,22 @@ class ScaleOutHook:
             for what in self._calls:
                 called = self._called.setdefault((pool, what), Called())
                 if called.severe != (event.level == "severe"):
-                    yield called.at + self._settings.pause_s, what, event
+                    yield called.at + called.rests_s, what, event
 
     async def _attempt(self, what: str, event: PoolEvent) -> None:
         called = self._called[event.pool, what]
         called.at = self._clock.now()
+        called.rests_s = max(self._settings.pause_s, RETRY_S)
         try:
             async with asyncio.timeout(self._settings.timeout_s):
                 await self._calls[what](msgspec.json.encode(event))
-        except (OSError, aiohttp.ClientError, TimeoutError, _Failed) as error:
+        # Whatever goes wrong outside must not end the server, least of all while it is overloaded.
+        except Exception as error:
             why = str(error) or "it took too long"
             log.error("the scale-out %s failed for pool %s: %s", what, event.pool, why)
         else:
             called.severe = event.level == "severe"
+            called.rests_s = self._settings.pause_s
             log.info(
                 "the scale-out %s was told that the tail of pool %s is %s",
                 what, event.pool, "severe" if called.severe else "severe no more",
@@ -117,12 +125,16 @@ class ScaleOutHook:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
         )
         try:
-            await process.communicate(data)
+            await _write(process.stdin, data)
+            await process.wait()
         finally:
             if process.returncode is None:
-                process.kill()
+                # With whatever it started; one that ended in time may leave something to go on.
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         if process.returncode:
             raise _Failed(f"it ended with {process.returncode}")
@@ -135,6 +147,17 @@ class ScaleOutHook:
         ):
             if answer.status >= 400:
                 raise _Failed(f"it answered {answer.status}")
+
+
+async def _write(pipe: asyncio.StreamWriter | None, data: bytes) -> None:
+    """Give it the event; it need not read it, nor live so long."""
+    if pipe is None:
+        return
+    # RuntimeError is uvloop's word for a pipe that broke.
+    with suppress(OSError, RuntimeError):
+        pipe.write(data)
+        await pipe.drain()
+    pipe.close()
 
 
 class _Failed(Exception):

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from aiohttp import web
 
@@ -55,6 +56,13 @@ async def running(settings: ScaleOutSettings, clock: VirtualClock) -> AsyncItera
             yield hook
         finally:
             task.cancel()
+
+
+def ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 async def until(reached: Callable[[], Any]) -> None:
@@ -175,6 +183,44 @@ async def test_a_command_that_does_not_end_is_killed(caplog: pytest.LogCaptureFi
     async with running(settings, VirtualClock()) as hook:
         hook.told("p", SEVERE)
         await until(lambda: "command failed for pool p: it took too long" in caplog.text)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("/bin/sh", "-c", "exit 3"),
+        ("/bin/sh", "-c", "kill -9 $$"),
+        ("/bin/sh", "-c", "exec 0<&-; exit 3"),
+        ("/no/such/program",),
+        ("a\0b",),
+    ],
+)
+async def test_whatever_a_command_does_the_next_call_is_made(
+    caplog: pytest.LogCaptureFixture, words: tuple[str, ...]
+) -> None:
+    clock = VirtualClock()
+    settings = ScaleOutSettings(command=words, pause_s=0.0)
+    async with running(settings, clock) as hook:
+        # More than a pipe takes, so that its end is noticed while it is written.
+        hook.told("p", SEVERE, ("x" * 1_000_000,))
+        await until(lambda: caplog.text.count("command failed for pool p") == 1)
+        # It failed: however short the pause is, it is not called again at once.
+        await asyncio.sleep(0.05)
+        assert caplog.text.count("command failed for pool p") == 1
+        clock.advance(1.1)
+        hook.told("q", SEVERE)
+        await until(lambda: "command failed for pool q" in caplog.text)
+
+
+async def test_a_command_that_does_not_end_is_killed_with_all_that_it_started(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = tmp_path / "pid"
+    words = ("/bin/sh", "-c", f"sleep 60 & echo $! > {own}; wait")
+    async with running(ScaleOutSettings(command=words, timeout_s=0.5), VirtualClock()) as hook:
+        hook.told("p", SEVERE)
+        await until(lambda: "it took too long" in caplog.text)
+        await until(lambda: ended(int(own.read_text())))
 
 
 def test_an_address_that_is_none_is_refused() -> None:
