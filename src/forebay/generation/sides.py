@@ -72,7 +72,8 @@ def other_side(
     """The first of ``others``, best first, in which another document says something else.
 
     It covers nearly the terms ``best`` covers, and all of the rarest of them among the passages:
-    a sentence about valves is no other side of one about pumps.
+    a sentence about valves is no other side of one about pumps. Where no other document does, a
+    sentence of the same one that covers all that ``best`` covers and gives another value.
     """
     question = question[:MAX_QUESTION_CHARACTERS]
     total = sum(term.weight for term in terms)
@@ -80,27 +81,42 @@ def other_side(
     if not _tells_one_thing(best.unit) or covered < _KNOWN * total:
         return None
     document = hits[best.passage].chunk.document_id
-    apart = [
+    alike = [
         one
         for one in others
-        if _tells_one_thing(one.unit)
-        and one.unit.has_han == best.unit.has_han
-        and hits[one.passage].chunk.document_id != document
+        if _tells_one_thing(one.unit) and one.unit.has_han == best.unit.has_han
     ]
+    apart = [one for one in alike if hits[one.passage].chunk.document_id != document]
     needed = _rarest(terms, best, apart)
     for one in apart:
-        shared = sum(
-            term.weight * min(held, own)
-            for term, held, own in zip(terms, best.own, one.own, strict=True)
-        )
         if (
             needed
-            and shared >= _SAME_TERMS * covered
+            and _shared(terms, best, one) >= _SAME_TERMS * covered
             and all(one.own[at] >= _HELD for at in needed)
             and differ(question, terms, best.unit, one.unit)
         ):
             return one
+    within = [one for one in alike if hits[one.passage].chunk.document_id == document]
+    return _another_value(question, terms, best, within)
+
+
+def _another_value(
+    question: str, terms: Sequence[Term], best: Scored, within: Sequence[Scored]
+) -> Scored | None:
+    """The first sentence of the same document that gives another value for all ``best`` covers."""
+    asked = quantities(question)
+    for one in within:
+        same = all(theirs >= mine for mine, theirs in zip(best.own, one.own, strict=True))
+        if same and values_differ(values_in(best.unit), values_in(one.unit), asked):
+            return one
     return None
+
+
+def _shared(terms: Sequence[Term], best: Scored, one: Scored) -> float:
+    return sum(
+        term.weight * min(held, own)
+        for term, held, own in zip(terms, best.own, one.own, strict=True)
+    )
 
 
 def differ(question: str, terms: Sequence[Term], one: Unit, other: Unit) -> bool:

@@ -18,6 +18,7 @@ from forebay.generation.terms import WORD_WEIGHT, Term
 from forebay.kernel.documents import Hit
 
 _HELD = 0.4
+_CODE = 0.5
 _ALL = 0.9
 _BEGUN = 1.8
 """Where a Chinese statement has the question's own beginning, what it lacks is surely not said: so
@@ -131,7 +132,10 @@ def _named(
     asked_of = subject.asked_of(terms, held, [one.unit for one in chosen])
     if not asked_of or any(held[at] >= _HELD for at in asked_of):
         return 0.0
-    total = sum(term.weight for term in terms)
+    # A code and its parts are one thing, whatever they weigh together.
+    codes = [subject.in_code(term.key) for term in terms]
+    total = sum(term.weight for term, code in zip(terms, codes, strict=True) if not code)
+    total += _CODE * any(codes)
     missing = sum(
         term.weight * (1.0 - have) for term, have in zip(terms, reading.held, strict=True)
     ) / (total or 1.0)

@@ -150,7 +150,7 @@ class Subject:
         return [
             at
             for at, term in enumerate(terms)
-            if term.weight < NAME_WEIGHT and term.key not in about and not self._in_code(term.key)
+            if term.weight < NAME_WEIGHT and term.key not in about and not self.in_code(term.key)
         ]
 
     def begins(self, statements: Sequence[Unit]) -> bool:
@@ -167,8 +167,9 @@ class Subject:
             size += 1
         return self._asking[:size]
 
-    def _in_code(self, key: str) -> bool:
-        return any(key in code[:2] for code in self._codes)
+    def in_code(self, key: str) -> bool:
+        """Whether a term is a code of the question, or part of one."""
+        return any(key.replace("-", "") in (*code[:2], "".join(code)) for code in self._codes)
 
     def _another_code(self, unit: Unit, head: Unit) -> bool:
         there = unit.known(_codes)

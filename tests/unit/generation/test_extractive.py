@@ -348,3 +348,23 @@ def test_a_unit_of_one_letter_ends_a_sentence_and_an_initial_does_not(
     text: str, quoted: str
 ) -> None:
     assert quoted in answer(asked("Which fuse does the FX-200 have?", text, language="en"))[0]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_base_of_one_document_has_none_to_lead(language: str) -> None:
+    """What is not known counts as what is usual, and the less of it is known the more."""
+    question = {"en": "When are travel claims handed in?", "zh": "差旅报销何时提交？"}[language]
+    generator = ExtractiveGenerator(WordCounter())
+
+    def lead(*cosines: float) -> float:
+        hits = [
+            Hit(passage(f"Text {at}.", number=at).chunk, score=0.3, cosine=cosine)
+            for at, cosine in enumerate(cosines, 1)
+        ]
+        found = generator.read((), asked(question, *hits, language=language)).features.cosine_lead
+        assert found is not None
+        return found
+
+    assert lead(0.5) == lead(0.9) == lead(0.9, 0.8) == 2.0
+    assert 2.0 < lead(0.9, 0.3, 0.3) < lead(0.9, 0.3, 0.3, 0.3) < lead(0.9, *[0.3] * 4)
+    assert lead(0.9, *[0.3] * 4) == pytest.approx(0.6 / 0.085)

@@ -89,3 +89,19 @@ def test_all_that_is_asked_but_of_something_else_is_refused(
 def test_words_that_share_a_translation_stand_for_each_other(question: str, text: str) -> None:
     quoted, refused = draft(question, text)
     assert not refused and "120" in quoted
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "refused"),
+    [
+        ("What fuse has the FX-210?", "The FX-210 weighs 12 kg.", True),
+        ("FX-210用什么保险丝？", "FX-210重12千克。", True),
+        ("What fuse has the FX-210?", "The FX-210 has a fuse of 10 A.", False),
+        ("How heavy is the FX-210?", "The FX-210 weighs 12 kg.", False),
+        ("FX-210有多重？", "FX-210重12千克。", False),
+    ],
+)
+def test_a_code_and_its_parts_do_not_make_up_for_what_is_asked(
+    question: str, text: str, refused: bool
+) -> None:
+    assert draft(question, text)[1] is refused
