@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import msgspec
 
 from forebay.generation.answer_types import AnswerType
-from forebay.generation.subjects import Subject, is_thing
+from forebay.generation.subjects import Subject
 from forebay.generation.support import Reading, Scored, held_of
 from forebay.generation.terms import WORD_WEIGHT, Term
+from forebay.generation.things import is_thing
 from forebay.kernel.documents import Hit
 
 _HELD = 0.4

@@ -1,21 +1,18 @@
 """Whether a statement tells of another thing of the kind that is asked about.
 
 The second pump is asked about, and the sentence tells of the first: the place beside a word that
-both hold is taken by another word. Where question and statement are in different scripts, only
-what needs no translation is compared: codes, and marks of closed classes (``marks``).
+both hold is taken by another word. Where question and statement are in different scripts, what
+needs no translation is compared, codes and marks of closed classes (``marks``), and what a list of
+common words knows (``lexicon``).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-
-import msgspec
-import rjieba
 
 from forebay.generation.lexicon import lexicon
-from forebay.generation.marks import STATES, groups_of, han_number, mark_of, marks
+from forebay.generation.marks import STATES, groups_of, mark_of, marks
 from forebay.generation.passages import Unit
 from forebay.generation.terms import (
     HAN,
@@ -25,57 +22,31 @@ from forebay.generation.terms import (
     Term,
     first_stem,
     fold,
-    question_terms,
     stems,
 )
+from forebay.generation.things import (
+    NUMBER_WORD,
+    WORD,
+    Pair,
+    Tagged,
+    han_pairs,
+    in_verb,
+    is_number,
+    numbered,
+    opens,
+    pairs,
+    tagged,
+    tells_apart,
+)
 
-_WORD = re.compile(rf"[^\W_{HAN}]+(?:['’\-/][^\W_{HAN}]+)*|[,.;:!?()]")
-_NUMBER_WORD = re.compile(r"\b(?:number|no\.?|nr\.?) ?(?=\d)")
-"""Pump number 2 is pump 2."""
 _CODE = re.compile(r"(?<![a-z\d])([a-z]{1,6})-?(\d{1,6})([a-z]{0,3})(?![a-z\d])")
 _HAN_CHARACTER = re.compile(f"[{HAN}]")
 _NUMBERED = re.compile(r"\b([a-z]{3,}) (\d{1,3}|[a-z])\b(?![.,:]\d| ?%)")
-_BEFORE = frozenset(
-    "the a an our your my his her its their this that these those each every all any no some both "
-    "of for in on at to from by with about during per under over between and or than as if , : ; ("
-    " is are was were does did do can may must should will has have many much".split()
-)
-"""What stands before the modifier of a thing; the beginning of a sentence does, too."""
-_HELPING = frozenset("do does did can could may might must should will would".split())
-_BEING = frozenset("has have had is are was were".split())
-_ARTICLES = frozenset("the a an our your my its their".split())
-_MONTHS = frozenset(
-    "january february march april may june july august september october november december".split()
-)
-_NEXT = frozenset("during per within until before after since while because up".split())
-_LEADING = frozenset("东南西北上下左右東")
-_ASKING = frozenset("几 多 多少 何 哪 几个".split())
 _HELD = 0.4
 _COMPOUND = 4  # characters of a Chinese word and its modifier
-_DIGITS = "[零〇一二两三四五六七八九十百]+"
-_HAN_NUMBERED = re.compile(
-    rf"(?:第(?P<any>\d+|{_DIGITS})(?P<kind>[{HAN}])"
-    rf"|(?P<named>\d+|{_DIGITS})(?P<class>[号號期栋座楼代线区组级班]))(?P<what>[{HAN}]{{2}})"
-    rf"|(?P<along>\d+|{_DIGITS})(?P<way>路|号线|年级|号楼|车间)"
-)
 _PRONOUN = re.compile(r"(?:it|its|they|their|this|he|she)\b|[它他她其该]")
 _ONE_THING = {True: 64, False: 150}
 """Characters beyond which a sentence (Chinese, other) tells of several things."""
-
-
-_KNOWN_CHARACTERS = 256
-"""Of a text whose words are remembered, some 15 kB."""
-Tagged = tuple[int, str, str]
-
-
-class Pair(msgspec.Struct, frozen=True):
-    """A modifier and what it modifies; ``after``: "turbine 2", else "second turbine"."""
-
-    word: str
-    head: str
-    mark: str | None
-    after: bool = False
-    sole: bool = False
 
 
 class Subject:
@@ -89,8 +60,8 @@ class Subject:
         self._asking = folded.removeprefix("请问").strip()
         self._han = _HAN_CHARACTER.search(folded) is not None
         self._codes = set(_CODE.findall(folded))
-        self._pairs = tuple(_han_pairs(folded) if self._han else _pairs(folded))
-        self._numbered = _numbered(folded) if self._han else {}
+        self._pairs = tuple(han_pairs(folded) if self._han else pairs(folded))
+        self._numbered = numbered(folded) if self._han else {}
         self._marks: dict[str, set[str]] | None = None
         self._abroad: list[tuple[frozenset[str], frozenset[str]]] | None = None
 
@@ -108,7 +79,7 @@ class Subject:
             return False
         if (han and self._numbered) and any(
             key in self._numbered and not values & self._numbered[key]
-            for key, values in _numbered(unit.folded).items()
+            for key, values in numbered(unit.folded).items()
         ):
             return True
         taken = self._taken_han if han else self._taken
@@ -243,14 +214,14 @@ class Subject:
         # "40 litres per second" is no second pump.
         if pair.word in unit.stems and not pair.mark:
             return False
-        words = [match[0] for match in _WORD.finditer(_NUMBER_WORD.sub("", unit.folded))]
+        words = [match[0] for match in WORD.finditer(NUMBER_WORD.sub("", unit.folded))]
         found = False
         for at, word in enumerate(words):
             if first_stem(word) != pair.head:
                 continue
             if pair.after:
                 number = words[at + 1] if at + 1 < len(words) else ""
-                taken = number != pair.word and _is_number(number, letter=pair.word.isalpha())
+                taken = number != pair.word and is_number(number, letter=pair.word.isalpha())
             else:
                 taken = self._modified(words, at, pair) and not any(
                     pair.mark and mark_of(word) == pair.mark for word in words[max(0, at - 4) : at]
@@ -263,13 +234,13 @@ class Subject:
     def _modified(self, words: list[str], at: int, pair: Pair) -> bool:
         """Whether another word than the question's stands before a head."""
         word = words[at - 1] if at else ""
-        if not word or not (at < 2 or _begins(words[at - 2])) or first_stem(word) in self._stems:
+        if not word or not (at < 2 or opens(words[at - 2])) or first_stem(word) in self._stems:
             return False
         if pair.mark:
             # "Right answers" and "correct answers" are no two kinds.
             mark = mark_of(word)
             return mark is not None and bool(groups_of(pair.mark) & groups_of(mark))
-        return _tells(word) and word not in STATES
+        return tells_apart(word) and word not in STATES
 
     def _taken_han(self, pair: Pair, unit: Unit, head: Unit) -> bool:
         folded = unit.folded
@@ -282,9 +253,9 @@ class Subject:
         if pair.mark and any(pair.mark in names for names in marks(folded).values()):
             return False
         found = False
-        tokens = _tokens(folded)
+        tokens = tagged(folded)
         for match in re.finditer(re.escape(pair.head), folded):
-            if len(pair.head) == 1 and _in_verb(tokens, match.start()):
+            if len(pair.head) == 1 and in_verb(tokens, match.start()):
                 continue
             if not self._modified_han(tokens, folded, match.start(), pair):
                 return False
@@ -317,14 +288,14 @@ class Subject:
 def _before(unit: Unit, thing: str, *, han: bool) -> Iterator[str]:
     """The words that stand right before a thing; of English ones the stems."""
     if not han:
-        words = [match[0] for match in _WORD.finditer(unit.folded)]
+        words = [match[0] for match in WORD.finditer(unit.folded)]
         yield from (
             first_stem(words[at - 1])
             for at in range(1, len(words))
             if first_stem(words[at]) == thing
         )
         return
-    tokens = _tokens(unit.folded)
+    tokens = tagged(unit.folded)
     for match in re.finditer(re.escape(thing), unit.folded):
         yield from (
             word[: match.start() - begin]
@@ -336,134 +307,6 @@ def _before(unit: Unit, thing: str, *, han: bool) -> Iterator[str]:
 def continues(text: str) -> bool:
     """Whether a sentence goes on about what the one before it told of."""
     return _PRONOUN.match(fold(text[:8])) is not None
-
-
-def _pairs(folded: str) -> Iterator[Pair]:
-    words = [match[0] for match in _WORD.finditer(_NUMBER_WORD.sub("", folded))]
-    while words and words[-1] in ".,;:!?":
-        words.pop()
-    helping = _HELPING | _BEING
-    for at, word in enumerate(words[:-1]):
-        after = words[at + 1]
-        counts = word.isalpha() and word not in _MONTHS and bool(question_terms(word))
-        if _is_number(after) and counts:
-            yield Pair(
-                after, first_stem(word), "#" + after if after.isdigit() else None, after=True
-            )
-        if not question_terms(after) or not after.isalpha() or mark_of(after):
-            continue
-        last = at + 2 == len(words)
-        if at and not (_begins(words[at - 1]) or (last and words[at - 1].endswith(("s", "ed")))):
-            continue
-        mark = mark_of(word)
-        # "Did Gegeen appoint": a subject and its verb.
-        tells = _tells(word) and word not in STATES and not word.endswith("ly")
-        if at and words[at - 1] in _HELPING:
-            tells = tells and words[at + 2 : at + 3] == ["be"]
-        # "Must visitors of the railway office bring": behind the helping verb stands the thing.
-        asked = at > 1 and words[at - 1] in _ARTICLES and not helping.isdisjoint(words[: at - 1])
-        if mark or (tells and (asked or _ends(words, at + 2))):
-            yield Pair(first_stem(word), first_stem(after), mark)
-
-
-def _begins(before: str) -> bool:
-    return before in _BEFORE or before.isdigit()
-
-
-def _ends(words: list[str], at: int) -> bool:
-    if at >= len(words):
-        return True
-    if at == len(words) - 1 and not _HELPING.isdisjoint(words[:at]):
-        # "What does the heavy gate weigh": the last word is the verb.
-        return True
-    word = words[at]
-    return (
-        not question_terms(word) or word in _NEXT or word.endswith(("s", "ed")) or word[0].isdigit()
-    )
-
-
-def _tells(word: str) -> bool:
-    terms = question_terms(word)
-    return bool(terms) and terms[0].weight >= WORD_WEIGHT and not word[0].isdigit()
-
-
-def _is_number(word: str, *, letter: bool = False) -> bool:
-    """Whether a word numbers what stands before it; ``letter``: even where it may be an article."""
-    return word.isdigit() or (len(word) == 1 and word.isalpha() and (letter or word not in "ais"))
-
-
-def _tokens(folded: str) -> Sequence[Tagged]:
-    """The words of a text: where each begins, the word, its part of speech."""
-    return _known_tokens(folded) if len(folded) <= _KNOWN_CHARACTERS else _tagged(folded)
-
-
-def _tagged(folded: str) -> Sequence[Tagged]:
-    at, found = 0, []
-    for word, kind in rjieba.tag(folded, False):
-        found.append((at, word, kind))
-        at += len(word)
-    return tuple(found)
-
-
-_known_tokens = lru_cache(maxsize=512)(_tagged)
-
-
-def _numbered(folded: str) -> dict[tuple[str, str], set[int]]:
-    """Numbers of things by what is numbered: 3号锅炉, 二期工程, 第一台风机, 21路."""
-    found: dict[tuple[str, str], set[int]] = {}
-    for match in _HAN_NUMBERED.finditer(_NUMBER_WORD.sub("", folded)):
-        written = match["any"] or match["named"] or match["along"]
-        value = int(written) if written.isdecimal() else han_number(written)
-        kind = match["kind"] or match["class"] or match["way"]
-        found.setdefault((kind, match["what"] or ""), set()).add(value)
-    return found
-
-
-def _in_verb(tokens: Sequence[Tagged], at: int) -> bool:
-    """Whether a character is part of a verb: 上班 is no shift."""
-    return any(
-        kind[0] == "v" and len(word) > 1
-        for begin, word, kind in tokens
-        if begin <= at < begin + len(word)
-    )
-
-
-def _han_pairs(folded: str) -> Iterator[Pair]:
-    tokens = [(word, kind) for word, kind in rjieba.tag(folded.removeprefix("请问"), False)]
-    first = True
-    for at, (word, kind) in enumerate(tokens):
-        marked = bool(at) and len(word) == 1 and mark_of(tokens[at - 1][0]) is not None
-        if (kind[0] not in "ns" and not marked) or (len(word) > 1 and not question_terms(word)):
-            continue
-        if len(word) in (2, 3) and word[0] in _LEADING:
-            yield Pair(word[0], word[1:], mark_of(word[0]))
-        elif first and len(word) in (2, 3) and at == 0 and kind in ("n", "ns", "t", "nt", "s"):
-            yield Pair(word[:-1], word[-1], mark_of(word), sole=True)
-        first = False
-        before = at - 1
-        while before >= 0 and (tokens[before][0] == "的" or tokens[before][1] == "q"):
-            before -= 1
-        if before < 0:
-            continue
-        other, other_kind = tokens[before]
-        mark = mark_of(other)
-        # Names of people and what is tagged as such are spelled in more than one way.
-        tells = other_kind[0] in "nbts" and other_kind != "nr" and len(other) > 1
-        if mark or (tells and _tells(other) and _tells(word)):
-            yield Pair(other, word, mark)
-        elif (
-            len(word) == 1
-            and before == at - 1
-            and other_kind[0] in "vmt"
-            and (len(other) == 1 or question_terms(other))
-            and other not in _ASKING
-        ):
-            yield Pair(other, word, None, sole=True)
-
-
-def is_thing(word: str) -> bool:
-    """Whether a Chinese word is a noun."""
-    return all(kind[0] == "n" for _, _, kind in _tokens(word))
 
 
 def _codes(unit: Unit) -> frozenset[tuple[str, str, str]]:
@@ -486,11 +329,11 @@ def _all_marks(folded: str, *, han: bool) -> dict[str, set[str]]:
     """Marks with those that need a look at words: 北门, "turbine 2"."""
     found = marks(folded)
     if not han:
-        for match in _NUMBERED.finditer(_NUMBER_WORD.sub("", folded)):
-            if _tells(match[1]) and not match[1].endswith(("s", "ed")) and match[2].isdigit():
+        for match in _NUMBERED.finditer(NUMBER_WORD.sub("", folded)):
+            if tells_apart(match[1]) and not match[1].endswith(("s", "ed")) and match[2].isdigit():
                 found.setdefault("ordinal", set()).add("#" + match[2])
         return found
-    tokens = _tokens(folded)
+    tokens = tagged(folded)
     for at, (_, word, kind) in enumerate(tokens):
         follows = tokens[at + 1][2] if at + 1 < len(tokens) else ""
         alone = len(word) == 1 and kind[0] in "fab" and follows[:1] == "n"
