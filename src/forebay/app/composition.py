@@ -22,7 +22,7 @@ from forebay.app.eventing import Events, open_events
 from forebay.app.fragile import open_fragility
 from forebay.app.guarding import Guarded, open_guarded
 from forebay.app.ladders import open_ladder, over_engines
-from forebay.app.latency import wake_promptly
+from forebay.app.latency import unlisted, wake_promptly
 from forebay.app.overriding import Overriding
 from forebay.app.prefilling import Around, open_prewarming
 from forebay.app.prewarming import Prewarmer
@@ -157,7 +157,7 @@ def run_loop(work: Coroutine[Any, Any, T]) -> T:
     """
     sys.setswitchinterval(SWITCH_S)
     wake_promptly()
-    return uvloop.run(work)
+    return uvloop.run(unlisted(work))
 
 
 @asynccontextmanager

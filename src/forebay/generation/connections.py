@@ -9,8 +9,8 @@ it. Kept ones that are idle are closed by the client library after ``connection_
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from types import TracebackType
 
 from forebay.generation.settings import EngineSettings
 from forebay.kernel.context import RequestContext
@@ -49,20 +49,25 @@ class Connections:
         self._sizing = sizing
         self.busy = 0
 
-    @asynccontextmanager
-    async def use(self, ctx: RequestContext) -> AsyncIterator[None]:
+    def use(self, ctx: RequestContext) -> _Using:
         """Hold one; ``Overloaded`` when none gets free in time, which is no engine's failure."""
+        return _Using(self, ctx)
+
+    async def take(self, ctx: RequestContext) -> None:
+        """Hold one until ``give_back``; raises as ``use`` does."""
         self._sizing.began(ctx.clock.now())
         try:
             await self._acquire(ctx)
-            self.busy += 1
-            try:
-                yield
-            finally:
-                self.busy -= 1
-                self._slots.release()
-        finally:
+        except BaseException:
             self._sizing.ended(ctx.clock.now())
+            raise
+        self.busy += 1
+
+    def give_back(self, now: float) -> None:
+        """It is free again."""
+        self.busy -= 1
+        self._slots.release()
+        self._sizing.ended(now)
 
     def kept(self, now: float) -> int:
         """How many stay open."""
@@ -86,3 +91,24 @@ class Connections:
                     "The request's deadline passed before a connection was free."
                 ) from late
             raise Overloaded("All connections to the engine are in use; try again.") from late
+
+
+class _Using:
+    """The block of ``Connections.use``."""
+
+    __slots__ = ("_connections", "_ctx")
+
+    def __init__(self, connections: Connections, ctx: RequestContext) -> None:
+        self._connections = connections
+        self._ctx = ctx
+
+    async def __aenter__(self) -> None:
+        await self._connections.take(self._ctx)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._connections.give_back(self._ctx.clock.now())

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import platform
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import TypeVar
 
 import pytest
+import uvloop
 
 from forebay.app import latency
 
@@ -58,3 +60,27 @@ def test_settled_memory_is_out_of_the_collectors_sight() -> None:
         assert gc.get_freeze_count() >= len(kept)
     finally:
         gc.unfreeze()
+
+
+def test_a_loop_that_lists_no_generators_still_closes_a_lost_one() -> None:
+    closed: list[str] = []
+
+    async def letters() -> AsyncGenerator[str, None]:
+        try:
+            yield "a"
+            yield "b"
+        finally:
+            closed.append("closed")
+
+    async def work() -> str:
+        lost = letters()
+        first = await anext(lost)
+        del lost
+        gc.collect()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return first
+
+    before = sys.get_asyncgen_hooks()
+    assert uvloop.run(latency.unlisted(work())) == "a"
+    assert closed == ["closed"] and sys.get_asyncgen_hooks() == before
