@@ -54,9 +54,9 @@ class RecordWithReserve:
             self._check_space()
         return self._writer.commit(kb, puts, removes)
 
-    def pending(self, kb: str, limit: int) -> Sequence[ChunkRow]:
-        """Chunks without a vector of the current embedder."""
-        return self._writer.pending(kb, limit)
+    def pending(self, kb: str, limit: int, document_id: str | None = None) -> Sequence[ChunkRow]:
+        """Chunks without a vector of the current embedder; of all or one document."""
+        return self._writer.pending(kb, limit, document_id)
 
     def store_vectors(self, kb: str, vectors: Vectors, fingerprint: str) -> int:
         """One transaction, one version; ``StoreFull`` like ``commit``."""

@@ -19,6 +19,7 @@ log = logging.getLogger("forebay.embedding")
 _PROBE = "embedding"
 """A text that no embedder fails for: what fails now lies with the endpoint, not with a chunk."""
 _FIRST_RETRY_S = 1.0
+_ALL = 2**31
 _PATIENCE = 10
 """Times ``max_retry_s`` that a chunk waits at most that fails alone: it may fail for ever."""
 
@@ -44,8 +45,8 @@ class BackgroundEmbeddingSettings(msgspec.Struct, frozen=True):
 class VectorRecord(Protocol):
     """What embedding needs of the record; called from the writer's own thread only."""
 
-    def pending(self, kb: str, limit: int) -> Sequence[ChunkRow]:
-        """Chunks without a vector of the current embedder, oldest first."""
+    def pending(self, kb: str, limit: int, document_id: str | None = None) -> Sequence[ChunkRow]:
+        """Chunks without a vector of the current embedder, oldest first; of all or one document."""
         ...
 
     def store_vectors(self, kb: str, vectors: Vectors, fingerprint: str) -> int:
@@ -109,6 +110,35 @@ class EmbeddingFeeder:
             while not await reached():
                 await self._changed.wait()
 
+    async def wait_for(self, document_id: str, reached: Callable[[], Awaitable[bool]]) -> None:
+        """Embed a document before all that waits; return when ``reached`` holds, or never will.
+
+        It will not when the embedder refuses all that the document still lacks.
+        """
+        rows = await self._parts.run_blocking(
+            lambda: self._parts.record.pending(self._kb, _ALL, document_id)
+        )
+        self._put_first(rows)
+        wanted = {row.chunk_id for row in rows}
+        async with self._changed:
+            while not await reached() and not self._refuses_rest(wanted):
+                await self._changed.wait()
+
+    def _refuses_rest(self, chunk_ids: set[int]) -> bool:
+        under_way = self._claimed | self._late_s.keys()
+        return not chunk_ids.isdisjoint(self._refused) and chunk_ids.isdisjoint(under_way)
+
+    def _put_first(self, rows: Sequence[ChunkRow]) -> None:
+        """What nobody has in work comes before the rest."""
+        own = {row.chunk_id for row in rows}
+        waiting = {row.chunk_id for row in self._rows}
+        passed_over = (self._claimed - waiting) | self._refused | self._waiting
+        first = [row for row in rows if row.chunk_id not in passed_over]
+        rest = [row for row in self._rows if row.chunk_id not in own]
+        self._claimed.update(row.chunk_id for row in first)
+        self._rows = deque((*first, *rest))
+        self._work.set()
+
     async def fail(self, message: str) -> None:
         """Note that nothing more will come, and wake who waits for it."""
         self.error = message
@@ -168,6 +198,8 @@ class EmbeddingFeeder:
                     return
                 if isinstance(failure, EngineRefused):
                     self._refuse(row, failure)
+                    async with self._changed:
+                        self._changed.notify_all()
                 else:
                     self._put_off(row, failure)
 

@@ -141,7 +141,7 @@ class LocalChanges:
         waiting = DeadlineExceeded(
             "the document is stored and searchable by words; its vectors are not ready yet."
         )
-        await _in_time(feeder.wait_until(reached), deadline, waiting)
+        await _in_time(feeder.wait_for(document_id, reached), deadline, waiting)
 
     def _embedded(self, kb: str, document_id: str) -> bool:
         try:

@@ -266,13 +266,21 @@ class StoreReader:
         if state.reembedding:
             raise ReembedNeeded("this knowledge base is being re-embedded; search goes by words.")
 
-    def pending(self, kb: str, limit: int) -> list[ChunkRow]:
-        """Chunks without a vector of the current embedder, oldest first."""
+    def pending(self, kb: str, limit: int, document_id: str | None = None) -> list[ChunkRow]:
+        """Chunks without a vector of the current embedder, oldest first; of all or one document."""
         with self._pool.snapshot() as connection:
             row = get_kb(connection, kb)
-            ids = connection.execute(
-                "SELECT chunk FROM pending WHERE kb = ? ORDER BY chunk LIMIT ?", (row.id, limit)
-            )
+            if document_id is None:
+                ids = connection.execute(
+                    "SELECT chunk FROM pending WHERE kb = ? ORDER BY chunk LIMIT ?", (row.id, limit)
+                )
+            else:
+                ids = connection.execute(
+                    "SELECT p.chunk FROM document d JOIN pending p ON p.kb = d.kb "
+                    "AND p.chunk >= d.first_chunk AND p.chunk < d.first_chunk + d.chunks "
+                    "WHERE d.kb = ? AND d.name = ? ORDER BY p.chunk LIMIT ?",
+                    (row.id, document_id, limit),
+                )
             return chunk_rows(connection, row.id, [chunk_id for (chunk_id,) in ids])
 
 

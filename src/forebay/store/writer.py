@@ -234,9 +234,9 @@ class StoreWriter:
 
     # Vectors
 
-    def pending(self, kb: str, limit: int) -> list[ChunkRow]:
-        """Chunks without a vector of the current embedder, oldest first."""
-        return self.reader.pending(kb, limit)
+    def pending(self, kb: str, limit: int, document_id: str | None = None) -> list[ChunkRow]:
+        """Chunks without a vector of the current embedder, oldest first; of all or one document."""
+        return self.reader.pending(kb, limit, document_id)
 
     def begin_reembed(self, kb: str, spec: EmbedderSpec) -> int:
         """Make ``spec`` the kb's embedder; return the version.

@@ -154,11 +154,16 @@ class MemoryFeed:
             state.log_floor = min(state.version, max(state.log_floor, oldest_needed))
             state.removed = [entry for entry in state.removed if entry[2] > state.log_floor]
 
-    def pending(self, kb: str, limit: int) -> list[ChunkRow]:
-        """Chunks without a vector, oldest first."""
+    def pending(self, kb: str, limit: int, document_id: str | None = None) -> list[ChunkRow]:
+        """Chunks without a vector, oldest first; of all or one document."""
         with self._lock:
             state = self._state(kb)
-            lacking = [i for i in sorted(state.owner) if i not in state.vectors]
+            lacking = [
+                i
+                for i in sorted(state.owner)
+                if i not in state.vectors
+                and document_id in (None, state.owner[i].draft.document_id)
+            ]
             return list(self.rows(kb, lacking[:limit]))
 
     def kb(self, name: str) -> KbInfo:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
@@ -19,9 +19,9 @@ from forebay.pipeline.embedding import (
 )
 
 
-def row(chunk_id: int, text: str = "text") -> ChunkRow:
+def row(chunk_id: int, text: str = "text", document_id: str = "doc") -> ChunkRow:
     return ChunkRow(
-        chunk_id, "doc", 0, 0, len(text), text, "", 1, None, (), "", "", "en", (), (), {}, 1
+        chunk_id, document_id, 0, 0, len(text), text, "", 1, None, (), "", "", "en", (), (), {}, 1
     )
 
 
@@ -31,8 +31,9 @@ class Record:
         self.stored: dict[int, bytes] = {}
         self.commits = 0
 
-    def pending(self, kb: str, limit: int) -> Sequence[ChunkRow]:
-        return [r for r in self.rows if r.chunk_id not in self.stored][:limit]
+    def pending(self, kb: str, limit: int, document_id: str | None = None) -> Sequence[ChunkRow]:
+        rows = [r for r in self.rows if document_id in (None, r.document_id)]
+        return [r for r in rows if r.chunk_id not in self.stored][:limit]
 
     def store_vectors(self, kb: str, vectors: Vectors, fingerprint: str) -> int:
         size = vectors.dimensions * 4
@@ -55,6 +56,7 @@ class Embedder:
         self.failures = 0
         self.fails_for: set[str] = set()
         self.refuses = False
+        self.seen: list[str] = []
 
     async def embed(
         self, texts: Sequence[str], *, kind: Literal["query", "passage", "raw"]
@@ -69,6 +71,7 @@ class Embedder:
             raise EngineRefused("refused", status=400)
         import struct
 
+        self.seen += texts
         data = b"".join(struct.pack("<f", float(len(text))) for text in texts)
         return Vectors(tuple(range(len(texts))), 1, data)
 
@@ -163,6 +166,58 @@ async def test_an_endpoint_that_refuses_everything_for_a_while_has_refused_no_ch
         embedder.refuses = False
         await reach(feeder, record, 8)
         assert feeder.statistics()["refused"] == 0
+
+
+async def test_a_document_that_is_waited_for_comes_before_all_that_waits() -> None:
+    record = Record([row(at) for at in range(2_000)])
+    embedder = Embedder()
+    async with feeding(record, embedder) as feeder:
+        await reach(feeder, record, 4)
+        own = range(5_000, 5_040)
+        record.rows += [row(at, "own", "own") for at in own]
+        before = len(embedder.seen)
+
+        async def reached() -> bool:
+            return record.stored.keys() >= set(own)
+
+        async with asyncio.timeout(10):
+            await feeder.wait_for("own", reached)
+        last = max(at for at, text in enumerate(embedder.seen) if text == "own")
+        # Beside its own those that were in work already, or came while it was looked up.
+        assert last < before + 40 + 100, "nobody waits for the documents of others"
+        await reach(feeder, record, 2_040)
+    assert len(record.stored) == len(embedder.seen) == 2_040
+
+
+async def test_who_waits_for_a_document_that_is_refused_is_told_at_once() -> None:
+    record = Record([row(1, document_id="own"), row(2, "poison", "own"), row(3)])
+
+    async def reached() -> bool:
+        return record.stored.keys() >= {1, 2}
+
+    async with feeding(record, Embedder()) as feeder, asyncio.timeout(10):
+        await feeder.wait_for("own", reached)
+        await feeder.wait_for("own", reached)
+    assert 1 in record.stored and 2 not in record.stored
+
+
+async def test_a_document_may_be_waited_for_by_many() -> None:
+    record = Record([row(at, document_id=f"d{at % 7}") for at in range(700)])
+    embedder = Embedder()
+    embedder.failures = 2
+
+    def of(document_id: str) -> Callable[[], Awaitable[bool]]:
+        wanted = {one.chunk_id for one in record.rows if one.document_id == document_id}
+
+        async def reached() -> bool:
+            return record.stored.keys() >= wanted
+
+        return reached
+
+    async with feeding(record, embedder) as feeder, asyncio.timeout(20):
+        names = [f"d{at % 7}" for at in range(14)]
+        await asyncio.gather(*(feeder.wait_for(name, of(name)) for name in names))
+    assert len(record.stored) == 700
 
 
 def test_a_passage_carries_title_headings_and_table_header_once() -> None:

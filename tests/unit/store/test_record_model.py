@@ -139,6 +139,8 @@ class RecordMachine(RuleBasedStateMachine):
             assert reader.rows(kb, ids[::-1]) == self.model.rows(kb, ids[::-1])
             assert reader.vectors(kb, ids) == self.model.vectors(kb, ids)
             assert reader.pending(kb, 3) == self.model.pending(kb, 3)
+            for name in ("a", "文件", "nobody's"):
+                assert reader.pending(kb, 9, name) == self.model.pending(kb, 9, name)
 
     @staticmethod
     def changes(record: StoreWriter | MemoryFeed, kb: str, since: int) -> object:
