@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Set
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,10 +41,13 @@ class Checksums:
     def __init__(self) -> None:
         self._seen: dict[Path, tuple[int, int]] = {}
 
-    def damaged(self, folder: Path) -> Path | None:
-        """Return a file in the engine's ``folder`` that is not what was written; None: all are."""
+    def damaged(self, folder: Path, segments: Set[str]) -> Path | None:
+        """Return a file of ``segments`` in ``folder`` that is not what was written; None: all are.
+
+        Files that are written once and whole: not those of deletions and of running merges.
+        """
         seen, self._seen = self._seen, {}
-        for path in _committed(folder):
+        for path in sorted(path for path in folder.glob("*.*") if path.stem in segments):
             try:
                 status = path.stat()
                 state = (status.st_mtime_ns, status.st_size)
@@ -56,19 +59,13 @@ class Checksums:
         return None
 
 
-def committed_segments(folder: Path) -> set[str]:
+def committed_segments(folder: Path) -> frozenset[str]:
     """Return the names of the segments of the engine's last commit; none when it is unreadable."""
     try:
         meta = msgspec.json.decode((folder / "meta.json").read_bytes(), type=_Meta)
     except (OSError, msgspec.DecodeError):
-        return set()
-    return {one.segment_id.replace("-", "") for one in meta.segments}
-
-
-def _committed(folder: Path) -> Iterator[Path]:
-    """Files that are written once and whole; those of deletions and of running merges are not."""
-    stems = committed_segments(folder)
-    yield from sorted(path for path in folder.glob("*.*") if path.stem in stems)
+        return frozenset()
+    return frozenset(one.segment_id.replace("-", "") for one in meta.segments)
 
 
 def intact(path: Path) -> bool:

@@ -295,12 +295,13 @@ class KbIndex:
         """
         if not self._busy and self._lexical.writing:
             self.rest()
-        if not self._busy and (self._lexical.outdated or self._lexical.cluttered):
+        segments = self._lexical.committed()
+        if not self._busy and self._lexical.untidy(segments):
             self._clear()
         self._busy = False
         self._take_report()
         generation = self._lexical.generation
-        if self._checksums.damaged(self._lexical.folder_of(generation)) is not None:
+        if self._checksums.damaged(self._lexical.folder_of(generation), segments) is not None:
             self._note_damage(generation)
         if self._vectors.harmed():
             with self._lock:
@@ -317,8 +318,7 @@ class KbIndex:
                 self._check_open()
                 self._lexical.renew()
                 self._show()
-            if self._lexical.cluttered:
-                self._lexical.clear()
+            self._lexical.clear()
         except BaseException as error:  # the engine panics, which Python sees as no Exception
             if is_interrupt(error):
                 raise

@@ -448,39 +448,44 @@ class LexicalIndex:
                 if is_interrupt(error):
                     raise
 
-    @property
-    def outdated(self) -> bool:
-        """Whether merges have made other segments than those that ``view`` holds."""
+    def committed(self) -> frozenset[str]:
+        """The segments of the engine's last commit, read from its files."""
+        return committed_segments(self._files)
+
+    def untidy(self, segments: frozenset[str]) -> bool:
+        """Whether merges have made other ``segments`` than ``view`` holds, or left files behind."""
+        return self._outdated(segments) or self._cluttered(segments)
+
+    def _outdated(self, segments: frozenset[str]) -> bool:
         if self._index is None or self._folding is not None or not self._caught_up:
             return False
-        return len(committed_segments(self._files)) != self.view.base.segments
+        return len(segments) != self.view.base.segments
+
+    def _cluttered(self, segments: frozenset[str]) -> bool:
+        if self._index is None or self._writer is not None:
+            return False
+        return bool(superfluous(self._files, segments) - self._foreign)
 
     def renew(self) -> None:
         """Let ``view`` see the same chunks in the segments that merges have made."""
-        if self.outdated:
+        if self._outdated(self.committed()):
             assert self._index is not None
             self._index.reload()
             view = self._view_of(self._base_of(self._index, self._generation), self.view.recent)
             view.inherit(self.view)
             self.view = view
 
-    @property
-    def cluttered(self) -> bool:
-        """Whether there are files that nothing needs, see ``superfluous``."""
-        if self._index is None or self._writer is not None:
-            return False
-        return bool(superfluous(self._files) - self._foreign)
-
     def clear(self) -> None:
-        """Remove what ``cluttered`` tells of; a running search keeps what it has opened."""
+        """Remove files that nothing needs; a running search keeps what it has opened."""
         with self._writing:
-            if self._index is None or self._writer is not None:
+            if not self._cluttered(self.committed()):
                 return
+            assert self._index is not None
             heap_bytes = self._settings.writer_heap_bytes
             writer = self._index.writer(heap_size=heap_bytes, num_threads=1)
             writer.garbage_collect_files()
             # What the engine does not know as its own it leaves: nobody has to come back for it.
-            self._foreign = superfluous(self._files)
+            self._foreign = superfluous(self._files, self.committed())
 
     def close(self) -> None:
         """Give up the writer; what was published stays."""

@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import tantivy
 
-from forebay.retrieval.checksums import committed_segments
 from forebay.retrieval.lexical_base import LexicalBase
 from forebay.retrieval.recent import Recent
 from forebay.retrieval.settings import LexicalSettings
@@ -75,8 +74,8 @@ def format_tag(settings: LexicalSettings) -> str:
     )
 
 
-def superfluous(folder: Path) -> frozenset[str]:
-    """Segments that have files in the engine's ``folder`` and that its last commit does not name.
+def superfluous(folder: Path, segments: frozenset[str]) -> frozenset[str]:
+    """Segments that have files in the engine's ``folder``, but those of its last commit.
 
     A merge leaves its files when the process is killed, or when all its chunks were removed
     meanwhile. The engine clears up with the next commit, which a full disk keeps from coming.
@@ -86,4 +85,4 @@ def superfluous(folder: Path) -> frozenset[str]:
     except OSError:
         return frozenset()
     written = {name for name in names if _SEGMENT.fullmatch(name)}
-    return frozenset(written - committed_segments(folder))
+    return frozenset(written - segments)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from forebay.retrieval import KbIndex, checksums
-from forebay.retrieval.checksums import Checksums
+from forebay.retrieval.checksums import Checksums, committed_segments
 from forebay.testing.index_feed import MemoryIndexFeed
 from tests.unit.retrieval.test_damage import found, spoil, until
 
@@ -18,6 +18,10 @@ def record() -> MemoryIndexFeed:
     record = MemoryIndexFeed()
     record.add(*[f"alpha 词语 {i}" for i in range(50)])
     return record
+
+
+def damaged(folder: Path, checks: Checksums | None = None) -> Path | None:
+    return (checks or Checksums()).damaged(folder, committed_segments(folder))
 
 
 def flip(path: Path) -> None:
@@ -34,11 +38,11 @@ def test_one_wrong_bit_of_a_file_is_seen(
 ) -> None:
     index = KbIndex.open(tmp_path, "kb", record, writable=True)
     [folder], checks = tmp_path.glob("lexical-*"), Checksums()
-    assert checks.damaged(folder) is None
+    assert damaged(folder, checks) is None
     [path] = folder.glob(f"*.{suffix}")
     flip(path)
-    assert checks.damaged(folder) == path
-    assert Checksums().damaged(folder) == path
+    assert damaged(folder, checks) == path
+    assert damaged(folder) == path
     index.close()
 
 
@@ -53,7 +57,7 @@ def test_deletions_merges_and_touched_files_are_no_damage(
         index.maintain()
     index.rest()
     [folder], checks = tmp_path.glob("lexical-*"), Checksums()
-    assert folder.name == "lexical-000000" and checks.damaged(folder) is None
+    assert folder.name == "lexical-000000" and damaged(folder, checks) is None
     read: list[Path] = []
 
     def whole(path: Path) -> bool:
@@ -61,11 +65,11 @@ def test_deletions_merges_and_touched_files_are_no_damage(
         return True
 
     monkeypatch.setattr(checksums, "intact", whole)
-    assert checks.damaged(folder) is None and not read
+    assert damaged(folder, checks) is None and not read
     path = next(folder.glob("*.term"))
     os.utime(path, ns=(1, 1))
-    assert checks.damaged(folder) is None and read == [path]
-    assert Checksums().damaged(tmp_path / "absent") is None
+    assert damaged(folder, checks) is None and read == [path]
+    assert damaged(tmp_path / "absent") is None
     index.close()
 
 

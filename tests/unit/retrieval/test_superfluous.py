@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from forebay.retrieval import KbIndex
+import pytest
+
+from forebay.retrieval import KbIndex, lexical
 from forebay.retrieval.checksums import committed_segments
 from forebay.testing.index_feed import MemoryIndexFeed
 
@@ -34,7 +36,7 @@ def plant(folder: Path, *, managed: bool) -> Path:
 
 def comes_back(index: KbIndex) -> bool:
     """Whether upkeep sees something to remove."""
-    return index._lexical.cluttered
+    return index._lexical._cluttered(index._lexical.committed())
 
 
 def found(index: KbIndex, text: str) -> list[int]:
@@ -71,6 +73,24 @@ def test_what_a_cut_off_merge_left_is_removed_without_a_change(tmp_path: Path) -
         index.maintain()
     assert not stray.exists()
     assert len(found(index, "alpha")) == 1600
+    index.close()
+
+
+def test_a_round_of_upkeep_reads_once_which_segments_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, folder = merged(tmp_path, MemoryIndexFeed())
+    for _ in range(2):
+        index.maintain()
+    read: list[Path] = []
+
+    def counted(path: Path) -> frozenset[str]:
+        read.append(path)
+        return committed_segments(path)
+
+    monkeypatch.setattr(lexical, "committed_segments", counted)
+    index.maintain()
+    assert read == [folder]
     index.close()
 
 
