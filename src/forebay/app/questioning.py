@@ -29,7 +29,7 @@ from forebay.kernel.stages import Likeness
 from forebay.pipeline.answer import AnswerParts, AnswerPipeline
 from forebay.pipeline.hypothesis import EngineQuestions, QuestionEngineSettings
 from forebay.pipeline.questions import QuestionParts, Questions
-from forebay.query import KindClassifier, QuerySettings, RuleReader
+from forebay.query import KindClassifier, QuerySettings, RuleReader, written
 from forebay.retrieval.index import Snapshot
 
 Floats32 = npt.NDArray[np.float32]
@@ -213,4 +213,4 @@ def _engine(settings: QuerySettings, parts: AnswerParts) -> EngineQuestions | No
         timeout_s=settings.engine_timeout_ms / 1000,
         max_tokens=settings.engine_max_tokens,
     )
-    return EngineQuestions(AnswerPipeline(parts), parts.count, asked)
+    return EngineQuestions(AnswerPipeline(parts), parts.count, asked, written)

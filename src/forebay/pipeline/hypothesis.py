@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -27,6 +28,7 @@ from forebay.pipeline.answer import AnswerPipeline
 from forebay.pipeline.asking import ask_for
 
 MOST_HISTORY_CHARACTERS = 2_000
+MOST_LINES = 4
 MOST_QUESTION_CHARACTERS = 400
 """What the engine writes in place of a question; more than that is no question."""
 
@@ -51,6 +53,26 @@ class QuestionEngineSettings(msgspec.Struct, frozen=True):
     max_tokens: int
 
 
+class _Task(msgspec.Struct, frozen=True):
+    """What the engine is told, and what of its reply is used; empty: nothing."""
+
+    stage: str
+    told: dict[bool, str]
+    read: Callable[[str], str]
+
+
+class Doubting(Protocol):
+    """Looks whether what an engine wrote may be searched for: small models write anything."""
+
+    def may_stand_for(self, alone: str, asked: str, before: Sequence[str]) -> bool:
+        """Whether a question asks what was asked after what was said before."""
+        ...
+
+    def may_answer(self, passage: str, question: str) -> bool:
+        """Whether a passage is about a question."""
+        ...
+
+
 class EngineQuestions:
     """``QuestionEngine`` through the generator of answers; ``pipeline`` reads no questions."""
 
@@ -59,10 +81,12 @@ class EngineQuestions:
         pipeline: AnswerPipeline,
         count: Callable[[Sequence[str]], int],
         settings: QuestionEngineSettings,
+        doubting: Doubting,
     ) -> None:
         self._pipeline = pipeline
         self._count = count
         self._settings = settings
+        self._doubting = doubting
 
     async def standalone(
         self, ctx: RequestContext, messages: Sequence[Message], understood: Understood
@@ -72,32 +96,49 @@ class EngineQuestions:
         if not self._settings.rewriting or len(said) < 2:
             return None
         shown = "\n".join(f"{one.role}: {one.content}" for one in said)[-MOST_HISTORY_CHARACTERS:]
-        text = await self._written(ctx, "query.rewrite", REWRITE_TASK, shown, understood)
-        lines = text.strip().splitlines() if text else []
-        alone = lines[0].strip().strip("\"'“”") if lines else ""
-        return alone if 0 < len(alone) <= MOST_QUESTION_CHARACTERS else None
+        *before, asked = [one.content for one in said]
+
+        def read(text: str) -> str:
+            # Some models say first that they will do it.
+            lines = [one.strip().strip("\"'“”") for one in text.splitlines()[:MOST_LINES]]
+            return next(
+                (
+                    one
+                    for one in lines
+                    if 0 < len(one) <= MOST_QUESTION_CHARACTERS
+                    and self._doubting.may_stand_for(one, asked, before)
+                ),
+                "",
+            )
+
+        task = _Task("query.rewrite", REWRITE_TASK, read)
+        return await self._written(ctx, task, shown, understood)
 
     async def passage(self, ctx: RequestContext, understood: Understood) -> str | None:
         """See ``QuestionEngine``."""
         if not self._settings.hyde:
             return None
-        return await self._written(ctx, "query.hyde", PASSAGE_TASK, understood.question, understood)
+        question = understood.question
+
+        def read(text: str) -> str:
+            return text.strip() if self._doubting.may_answer(text, question) else ""
+
+        task = _Task("query.hyde", PASSAGE_TASK, read)
+        return await self._written(ctx, task, question, understood)
 
     async def _written(
-        self,
-        ctx: RequestContext,
-        stage: str,
-        task: dict[bool, str],
-        text: str,
-        understood: Understood,
+        self, ctx: RequestContext, task: _Task, text: str, understood: Understood
     ) -> str | None:
-        """What the engine writes to a task, in a context of its own; None: late, or failed."""
+        """What the engine writes to a task, in a context of its own.
+
+        None: late, or failed, or not to be searched for, which the stage calls skipped.
+        """
         within_s = min(self._settings.timeout_s, ctx.deadline.remaining())
         own = ctx.part(Deadline.after(within_s, ctx.clock))
-        prompt = self._prompt(task, text, understood)
+        prompt = self._prompt(task.told, text, understood)
         ask = ask_for(own, prompt.prompt_tokens, prompt.max_output_tokens)
         pieces: list[str] = []
-        with ctx.stage(stage) as record:
+        with ctx.stage(task.stage) as record:
             try:
                 async with (
                     asyncio.timeout(within_s),
@@ -112,7 +153,9 @@ class EngineQuestions:
             except ForebayError:
                 record.outcome = "error"
                 return None
-        return "".join(pieces).strip() or None
+            written = task.read("".join(pieces))
+            record.outcome = "ok" if written else "skipped"
+        return written or None
 
     def _prompt(
         self, task: dict[bool, str], text: str, understood: Understood

@@ -38,6 +38,7 @@ from forebay.pipeline.questions import QuestionParts, Questions
 from forebay.pipeline.senses import AnswersBySense
 from forebay.policy.admission import Admission, AdmissionSettings, Desk, PoolRule
 from forebay.policy.gate import GateSettings, PoolGate
+from forebay.query import written
 from forebay.testing.generation import ScriptedGenerator, context, passage
 from forebay.testing.query import ScriptedReader
 from tests.unit.cache.tier_parts import EVIDENCE
@@ -148,7 +149,7 @@ class Life:
         )
         asked = None
         if engine is not None:
-            asked = EngineQuestions(AnswerPipeline(parts), parts.count, engine)
+            asked = EngineQuestions(AnswerPipeline(parts), parts.count, engine, written)
         questions = Questions(QuestionParts(reader, self.vectors.get, self.alike, asked))
         parts = parts_with(parts, questions)
         pipeline = AnswerPipeline(parts)
@@ -419,6 +420,33 @@ async def test_an_engine_rewrites_and_imagines_where_it_is_asked_to() -> None:
     rewriting, hyde, answer = life.generator.requests
     assert rewriting.sampling.max_tokens == hyde.sampling.max_tokens == 32
     assert answer.question == "How tall is the dam?"
+
+
+@pytest.mark.parametrize(
+    ("turns", "said"),
+    [
+        (("The dam?", "It is tall [1].", "How tall?"), "The weather in Paris is lovely."),
+        (("The dam?", "It is tall [1].", "Built when?"), "It is tall [1]."),
+        (("大坝？", "大坝很高 [1]。", "建于哪一年？"), "大坝很高 [1]。"),
+        (("大坝？", "大坝很高 [1]。", "建于哪一年？"), "天气很好。"),
+    ],
+)
+async def test_what_an_engine_writes_of_something_else_is_not_searched(
+    turns: tuple[str, ...], said: str
+) -> None:
+    life = Life(ScriptedReader(), pieces=(said,), engine=ENGINE)
+    _, end, ctx = await life.ask(*turns)
+    (search,) = life.searching.requests
+    assert (search.query, search.hypothesis) == (turns[-1], "")
+    assert end.understood is not None and not end.understood.rewritten
+    outcomes = [one.outcome for one in ctx.stages if one.name in ("query.rewrite", "query.hyde")]
+    assert outcomes == ["skipped", "skipped"]
+
+
+async def test_what_an_engine_says_first_is_passed_over() -> None:
+    life = Life(ScriptedReader(), pieces=("Sure:\n\n", "How tall is the dam?"), engine=ENGINE)
+    await life.ask("The dam?", "Yes.", "How tall?")
+    assert life.searching.requests[0].query == "How tall is the dam?"
 
 
 async def test_a_first_question_is_not_rewritten() -> None:
