@@ -11,6 +11,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
+
+import aiohttp
 
 from forebay.generation.settings import EngineSettings
 from forebay.kernel.context import RequestContext
@@ -38,6 +41,26 @@ class KeepAll:
     def kept(self, _now: float) -> int:
         """All there may be."""
         return self._most
+
+
+class Taken:
+    """The connection that a request is sent over; ``kept``: it was open already."""
+
+    __slots__ = ("kept",)
+
+    def __init__(self) -> None:
+        self.kept = False
+
+
+def watching_kept() -> aiohttp.TraceConfig:
+    """Tells each request's ``Taken`` of a connection that was kept."""
+
+    async def reused(_session: aiohttp.ClientSession, context: Any, _params: object) -> None:
+        context.trace_request_ctx.kept = True
+
+    watching = aiohttp.TraceConfig()
+    watching.on_connection_reuseconn.append(reused)
+    return watching
 
 
 class Connections:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -22,7 +22,7 @@ from forebay.generation.completion import (
     completion_body,
     longest_answer,
 )
-from forebay.generation.connections import KeepAll, MakeSizing
+from forebay.generation.connections import KeepAll, MakeSizing, Taken, watching_kept
 from forebay.generation.hedging import hedged
 from forebay.generation.pools import Pool, Replica, open_pools, pool_for
 from forebay.generation.settings import EngineSettings, PoolSettings
@@ -90,6 +90,7 @@ class OpenAIGenerator:
                 keepalive_timeout=settings.connection_idle_s,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
+            trace_configs=[watching_kept()],
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_timeout_s),
         )
 
@@ -289,13 +290,33 @@ class OpenAIGenerator:
             max_output_tokens=most,
             model=pool.settings.model,
         )
-        response = await self._session.post(
-            replica.url, data=body, headers=headers, allow_redirects=False
-        )
+        response = await self._sent(replica.url, body, headers)
         if response.status != 200:
             response.close()
             _refuse(response)
         return response
+
+    async def _sent(
+        self, url: str, body: bytes, headers: Mapping[str, str]
+    ) -> aiohttp.ClientResponse:
+        """The response; on another connection where a kept one had been closed meanwhile.
+
+        That says nothing of the engine: llama.cpp closes after each stream, announcing otherwise.
+        """
+        for last in (False, False, True):
+            taken = Taken()
+            try:
+                return await self._session.post(
+                    url,
+                    data=body,
+                    headers=headers,
+                    allow_redirects=False,
+                    trace_request_ctx=taken,
+                )
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                if last or not taken.kept:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
 
     def _finished(
         self, pool: Pool, request: GenerationRequest, reader: CompletionReader, text: Sequence[str]

@@ -1,9 +1,9 @@
 """Whether what an engine wrote about a question may be searched for.
 
 Small models answer a follow-up, repeat what was said, or tell of something else. A question that
-stands for another keeps what that asks by name, and names nothing that nobody has named before; a
-passage that might answer names most of what is asked. What does neither is left out: the rules'
-question is searched as if no engine had been asked.
+stands for another keeps what that asks by name, adds to it, and names little that nobody has
+named before; a passage that might answer names most of what is asked. What does neither is left
+out: the rules' question is searched as if no engine had been asked.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def may_stand_for(alone: str, asked: str, before: Sequence[str]) -> bool:
     """Whether ``alone`` may be searched in place of ``asked``, which came after ``before``."""
     if _CITED.search(alone) or alone.strip() in {one.strip() for one in before}:
         return False
-    said = "\n".join((*before, asked))
-    return (
-        _share(_names(asked), _names(alone)) >= LEAST_KEPT
-        and _share(_names(alone), _names(said)) >= LEAST_NAMED
-    )
+    wanted, found = _names(asked), _names(alone)
+    said = _names("\n".join((*before, asked)))
+    # What adds nothing leaves out the same as the follow-up does.
+    adds = _share(found, wanted) < 1.0 if found else False
+    return adds and _share(wanted, found) >= LEAST_KEPT and _share(found, said) >= LEAST_NAMED
 
 
 def may_answer(passage: str, question: str) -> bool:

@@ -14,7 +14,7 @@ from forebay.generation.pools import open_pools
 from forebay.generation.settings import EngineSettings, PoolSettings
 from forebay.kernel.clock import Deadline, VirtualClock
 from forebay.kernel.context import Principal, RequestContext
-from forebay.kernel.errors import ConfigError, DeadlineExceeded, Overloaded
+from forebay.kernel.errors import ConfigError, DeadlineExceeded, EngineError, Overloaded
 from forebay.testing.embedding import WordCounter
 from forebay.testing.engine_server import EngineServer
 from forebay.testing.generation import generation_request
@@ -133,3 +133,61 @@ def test_a_least_above_the_most_is_refused() -> None:
     pool = PoolSettings(name="p", base_urls=("http://127.0.0.1:1/v1",), model="m")
     with pytest.raises(ConfigError, match="min_connections"):
         open_pools((pool,), EngineSettings(min_connections=9, max_connections=8), KeepAll)
+
+
+SAID = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n"
+    b"Keep-Alive: timeout=5, max=100\r\n\r\n"
+)
+HELLO = (
+    b'data: {"choices": [{"index": 0, "delta": {"content": "Hello"}, "finish_reason": "stop"}]}'
+    b"\n\ndata: [DONE]\n\n"
+)
+
+
+@asynccontextmanager
+async def hasty(*, answers: bool) -> AsyncIterator[tuple[str, list[int]]]:
+    """An engine that says it keeps connections and closes each after its stream, or without."""
+    taken: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        taken.append(0)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        await reader.readexactly(length)
+        if answers:
+            writer.write(SAID + b"%x\r\n%b\r\n0\r\n\r\n" % (len(HELLO), HELLO))
+            await writer.drain()
+            # The end of the stream is read, and the next request sent, before this is.
+            await asyncio.sleep(0.02)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", taken
+
+
+async def test_a_kept_connection_that_was_closed_is_no_failure_of_the_engine() -> None:
+    async with hasty(answers=True) as (url, taken):
+        pool = PoolSettings(name="p", base_urls=(url,), model="m")
+        generator = OpenAIGenerator((pool,), EngineSettings(), WordCounter())
+        request = generation_request("Who?", ["Me."])
+        try:
+            for _ in range(8):
+                text, finished = await collect(generator, request)
+                assert text == "Hello" and finished.reason == "stop"
+        finally:
+            await generator.close()
+    assert len(taken) == 8
+
+
+async def test_an_engine_that_closes_a_new_connection_is_not_asked_again() -> None:
+    async with hasty(answers=False) as (url, taken):
+        pool = PoolSettings(name="p", base_urls=(url,), model="m")
+        generator = OpenAIGenerator((pool,), EngineSettings(), WordCounter())
+        try:
+            with pytest.raises(EngineError, match="broke the connection"):
+                await collect(generator, generation_request("Who?", ["Me."]))
+        finally:
+            await generator.close()
+    assert len(taken) == 1

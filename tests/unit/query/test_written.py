@@ -38,6 +38,8 @@ def test_a_question_that_keeps_what_was_asked_stands_for_it(
         ("审批需要多久？", IPAD_ZH, "谁可以申领 iPad？"),
         ("审批需要多久？", IPAD_ZH, "How long does the approval of an iPad take?"),
         ("为什么？", LEAVE_ZH, "年假有几天？"),
+        ("可以结转吗？", LEAVE_ZH, "你可以结转吗？"),
+        ("Can they be carried over?", LEAVE, "Can you carry them over?"),
         ("合同工呢？", LEAVE_ZH, "天气怎么样？合同工都喜欢晴天和蓝色的大海。"),
         ("How long does the approval take?", IPAD, "Who may claim an iPad?"),
         ("How long does the approval take?", IPAD, "The approval takes 3 days [2]."),
