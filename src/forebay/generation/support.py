@@ -25,8 +25,6 @@ _PASSAGE = 0.3
 _ALIKE = 0.8
 """What a term is worth for a sentence when it stands beside it, in a heading, or further off; and
 when only a word is there that means nearly the same."""
-_SHOW_AROUND = 3
-"""So many hits behind the first two show what is usual around a question."""
 _USUAL_LEAD = 2.0
 """Between the leads of passages that answer and of those that do not, in deviations."""
 
@@ -273,13 +271,12 @@ def _cosine_lead(hits: Sequence[Hit], deviation: float) -> float | None:
     cosines = sorted((hit.cosine for hit in hits if hit.cosine is not None), reverse=True)
     if not cosines:
         return None
-    if hits[0].around is not None:
-        return (cosines[0] - hits[0].around) / deviation
     rest = cosines[2:]
-    # A base of one or two documents has none to lead: nothing is known then, and little of three.
-    shown = min(len(rest), _SHOW_AROUND)
-    lead = (cosines[0] - sum(rest) / len(rest)) / deviation if rest else 0.0
-    return (shown * lead + (_SHOW_AROUND - shown) * _USUAL_LEAD) / _SHOW_AROUND
+    around = hits[0].around
+    if around is None and rest:
+        around = sum(rest) / len(rest)
+    # A base of one or two documents has none to lead: nothing is known then.
+    return _USUAL_LEAD if around is None else (cosines[0] - around) / deviation
 
 
 def foreign(terms: Sequence[Term], passages: Sequence[Passage]) -> list[bool]:

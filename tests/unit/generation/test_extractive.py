@@ -352,7 +352,7 @@ def test_a_unit_of_one_letter_ends_a_sentence_and_an_initial_does_not(
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_base_of_one_document_has_none_to_lead(language: str) -> None:
-    """What is not known counts as what is usual, and the less of it is known the more."""
+    """What is not known counts as what is usual."""
     question = {"en": "When are travel claims handed in?", "zh": "差旅报销何时提交？"}[language]
     generator = ExtractiveGenerator(WordCounter())
 
@@ -366,5 +366,4 @@ def test_a_base_of_one_document_has_none_to_lead(language: str) -> None:
         return found
 
     assert lead(0.5) == lead(0.9) == lead(0.9, 0.8) == 2.0
-    assert 2.0 < lead(0.9, 0.3, 0.3) < lead(0.9, 0.3, 0.3, 0.3) < lead(0.9, *[0.3] * 4)
-    assert lead(0.9, *[0.3] * 4) == pytest.approx(0.6 / 0.085)
+    assert lead(0.9, 0.3, 0.3) == lead(0.9, *[0.3] * 4) == pytest.approx(0.6 / 0.085)
