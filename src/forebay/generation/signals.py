@@ -53,11 +53,15 @@ class EngineEye:
         root = base_url.rstrip("/").removesuffix("/v1")
         try:
             alive = await self._alive(root)
-            if not alive or root in self._mute:
-                return EngineSignal(alive)
-            return await self._figures(root)
         except (aiohttp.ClientError, OSError, TimeoutError):
             return EngineSignal(False)
+        if not alive or root in self._mute:
+            return EngineSignal(alive)
+        try:
+            return await self._figures(root)
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            # A page of figures that is late or broken says nothing about answers.
+            return EngineSignal(True)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -98,6 +98,28 @@ async def test_a_page_in_many_pieces_is_read_whole() -> None:
         engine.close()
 
 
+@pytest.mark.parametrize("page", ["broken", "hung"])
+async def test_an_engine_lives_whatever_becomes_of_its_figures(page: str) -> None:
+    async def engine(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            while line := await reader.readuntil(b"\r\n\r\n"):
+                if b"/metrics" not in line:
+                    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+                elif page == "broken":
+                    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nvllm")
+                    break
+        writer.close()
+
+    server = await asyncio.start_server(engine, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    eye = EngineEye(0.2)
+    try:
+        assert await eye.look(f"http://127.0.0.1:{port}/v1") == EngineSignal(True)
+    finally:
+        await eye.close()
+        server.close()
+
+
 async def test_the_dead_and_the_silent_are_not_alive() -> None:
     async def listen(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
