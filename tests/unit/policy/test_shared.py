@@ -157,6 +157,27 @@ async def test_a_frozen_keeper_costs_one_wait_and_a_share_is_all_there_is() -> N
         assert isinstance(await shared.obtain([CLAIM], 200), Refusal)
 
 
+async def test_what_costs_more_than_was_reserved_is_on_the_share_of_a_process_alone() -> None:
+    keeper, claim = Keeper(), Claim("tenant", "t", Limit(0.001, 3000.0))
+    hasty = SharingSettings(timeout_s=0.02)
+    async with sharing(keeper, hasty, lease_s=60) as shared:
+        for _ in range(20):  # so that something is leased
+            [one] = admitted([await shared.obtain([claim], 5)])
+            one.settle(5, SystemClock().now())
+        shared.ledger.processes = 2
+        keeper.running.clear()
+        while not shared.alone:
+            await shared.obtain([claim], 2000)
+        used = 0.0
+        for _ in range(1000):
+            for one in admitted([await shared.obtain([claim], 5)]):
+                # The prompt is longer than was planned, the answer shorter.
+                one.correct(25, SystemClock().now())
+                one.settle(15, SystemClock().now())
+                used += 15
+        assert 1000 < used <= 1500 + 25
+
+
 async def test_a_slow_keeper_is_done_without_and_a_broken_one_too() -> None:
     for how in ("slow", "broken"):
         keeper = Keeper()

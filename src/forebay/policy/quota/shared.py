@@ -96,10 +96,13 @@ class SharedQuotas:
     async def obtain(self, claims: Sequence[Claim], amount: float) -> Reservation | Refusal:
         """Charge ``amount`` to every claim, or to none and say which refused for how long."""
         ledger, now = self.ledger, self._clock.now()
+        if self.alone:
+            # Not from balances alone: what such a request costs beyond them is to be on the share.
+            return ledger.reserve(claims, amount, now)
         got = ledger.held(claims, amount, now) or ledger.refused(claims, amount, now)
         if got is not None:
             return got
-        if self.alone or len(self._waiting) >= MAX_WAITING:
+        if len(self._waiting) >= MAX_WAITING:
             return ledger.reserve(claims, amount, now)
         waiting = _Waiting(ledger.ask(claims, amount, now))
         self._waiting.append(waiting)
