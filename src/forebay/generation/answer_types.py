@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+import msgspec
 import rjieba
 
 from forebay.generation.passages import Unit
-from forebay.generation.terms import HAN, fold, question_terms, stems
+from forebay.generation.terms import HAN, Term, fold, question_terms, stems
 
 _NUMBER = (
     r"(?:\d|\b(?:an?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|fifteen|"
@@ -90,6 +92,7 @@ _ASKS_AND_SHOWS = (
             rf"{_TIME}|forever|permanent|永久|长期|始终|{_LENGTH}|终身|always|daily|weekly|monthly|"
             rf"annual"
             r"|次|至|直到|until|since|短|quick|twice|times|every|per"
+            r"|\d ?(?:characters?|letters?|digits?|words?|pages?|lines?)\b|\d ?(?:个?字|位|页)"
         ),
     ),
     (
@@ -157,10 +160,10 @@ _ASKS_AND_SHOWS = (
     ),
     (
         "colour",
-        (r"\bwhat colou?r|什么颜色|哪种颜色|何种颜色"),
+        (r"\b(?:what|the) colou?rs?\b|什么颜色|哪种颜色|何种颜色"),
         (
             r"\b(?:red|blue|green|yellow|white|black|gr[ea]y|brown|orange|purple|pink|gold|"
-            r"silver|violet)|colou?r|[红蓝绿黄白黑灰棕橙紫粉金银]|颜色"
+            r"silver|violet)|colou?r|[红蓝绿黄白黑灰棕]|[橙紫粉金银]色|颜色"
         ),
     ),
     (
@@ -196,6 +199,8 @@ _TYPES = tuple((name, re.compile(asks), re.compile(shows)) for name, asks, shows
 _MEASURES = frozenset(
     "weekday clock year duration money weight length degrees share floor colour".split()
 )
+_SHOWN_BY_UNIT = frozenset("money weight length degrees floor colour".split())
+"""Measures whose units hardly mean anything else; "month" and "day" stand in many a sentence."""
 _POINTS_OF_TIME = frozenset("clock date when".split())
 """Types that bare words show; those of the question show nothing: "weekend" of a weekend shift."""
 _CLASSIFIER = re.compile(
@@ -229,6 +234,8 @@ _ROLE = re.compile(
     r"office|clerk|nurse|crew|captain|student|students|council|government|church|ant|ants|ent"
     r"|ents|ee|ees|cook|pilot|wife|husband|mother|father|brother|sister|group|nobody|anyone)$"
 )
+_SHORT_ROLES = frozenset("army cook crew head king team wife".split())
+"""Roles of four letters, which are too few for an ending to tell anything ("over", "user")."""
 _HAN_ROLE = re.compile(
     r"(?:[员長长师者家人手民工王皇帝军卫警匠商官兵]|主任|经理|老师|教授|总监|主管|公司|委员会|部门|政府|"
     r"会计|秘书|队|总统|司机|护士|保安|教练|老板|医生|同事|顾问|助理|助手|"
@@ -257,6 +264,7 @@ class AnswerType:
         self._in_unit = None
         if any(begin in folded for begin in _ASKS_IN_UNIT):
             self._in_unit = next((shows for asks, shows in _IN_UNIT if asks.search(folded)), None)
+        self._name = found[1][0].split()[-1] if found and found[0] in _SHOWN_BY_UNIT else ""
         self._folded = folded
         self._stems = stems(folded)
         self._about = ""
@@ -274,6 +282,16 @@ class AnswerType:
     def is_measure(self) -> bool:
         """Whether the answer is known by its unit, whatever words stand around it."""
         return self.asked in _MEASURES
+
+    def unnamed(self, terms: Sequence[Term]) -> list[Term]:
+        """The terms, without weight for a measure's own name: "yellow" says its colour."""
+        own = stems(self._name)
+        return [
+            msgspec.structs.replace(term, weight=0.0)
+            if term.key in (self._name if term.han else own)
+            else term
+            for term in terms
+        ]
 
     def shown(self, unit: Unit) -> bool:
         """Whether a unit may hold such a thing; True where no type is asked for."""
@@ -322,7 +340,10 @@ class AnswerType:
         for match in _WORD.finditer(text):
             word = match[0]
             known = bool(stems(word) & self._stems)
-            role = len(word) > 4 and bool(_ROLE.search(word.lower()) and question_terms(word))
+            lower = word.lower()
+            role = (len(word) > 4 and bool(_ROLE.search(lower) and question_terms(word))) or (
+                lower in _SHORT_ROLES
+            )
             if role and word.endswith("s"):
                 role = _COUNTED.search(text[: match.start()][-24:]) is None
             if not known and (role or (word[0].isupper() and (not first or role))):

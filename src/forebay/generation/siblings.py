@@ -122,7 +122,7 @@ def _all_places(unit: Unit) -> frozenset[tuple[bool, str, str]]:
 def _another_half(
     question: str, missing: Mapping[str, Term], known: set[str], units: Sequence[Unit]
 ) -> bool:
-    """南闸门 for 北闸门; 电机的保修期 for 阀门的保修期."""
+    """南闸门 for 北闸门; 电机的保修期 for 阀门的保修期; in rows 广州服务中心 for 上海服务中心."""
     opening = question.removeprefix("请问")
     for head in known:
         for word in missing:
@@ -130,6 +130,8 @@ def _another_half(
                 other = re.compile(f"[{_TWO_OF_A_KIND}]{head}")
             elif len(word) > 1 and opening.startswith(f"{word}的{head}"):
                 other = re.compile(f"[{HAN}]的{head}")
+            elif len(word) > 1 and f"{word}{head}" in question and units[0].kind == "row":
+                other = re.compile(f"[{HAN}]{head}")
             else:
                 continue
             about = [unit for unit in units if head in unit.folded]

@@ -142,7 +142,7 @@ def differ(question: str, terms: Sequence[Term], one: Unit, other: Unit) -> bool
 
 
 def _tells_one_thing(unit: Unit) -> bool:
-    return unit.kind == "sentence" and len(unit.text) <= _SAYS_MUCH[unit.has_han]
+    return unit.kind in ("sentence", "item") and len(unit.text) <= _SAYS_MUCH[unit.has_han]
 
 
 def _is_han(text: str) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 from forebay.generation.answer_types import AnswerType
 from forebay.generation.subjects import Subject
 from forebay.generation.support import Reading, Scored, held_of
-from forebay.generation.terms import WORD_WEIGHT, Term
+from forebay.generation.terms import NAME_WEIGHT, WORD_WEIGHT, Term
 from forebay.generation.things import is_thing
 from forebay.kernel.documents import Hit
 
@@ -81,10 +81,15 @@ def tells(
         telling = model.han_share if share else model.han
     else:
         telling = model.other_share if share else model.other
+    unnamed = terms if reading.features.crossing else kind.unnamed(terms)
+    left = _open(terms, reading, chosen)
+    if left >= 1.0 and _names_nowhere(terms, reading):
+        # Only a title above speaks of what is asked: an owner stands for no director.
+        return False
     score = (
         telling.constant
-        + telling.open * _open(terms, reading, chosen)
-        + telling.named * _named(subject, terms, reading, chosen)
+        + telling.open * left
+        + telling.named * _named(subject, unnamed, reading, chosen)
         + telling.measured * kind.is_measure
         + telling.typed * bool(kind.asked)
         + telling.share * share
@@ -97,6 +102,14 @@ def measured(kind: AnswerType, reading: Reading, chosen: Sequence[Scored]) -> Re
     least = _AS_MUCH * max((one.fit for one in chosen), default=0.0)
     units = [one for one in reading.units if kind.shown(one.unit) and one.fit >= least]
     return msgspec.structs.replace(reading, units=tuple(units))
+
+
+def _names_nowhere(terms: Sequence[Term], reading: Reading) -> bool:
+    """Whether the question has a name or number that no passage holds."""
+    return not reading.features.crossing and any(
+        term.weight >= NAME_WEIGHT and have <= 0.0
+        for term, have in zip(terms, reading.held, strict=True)
+    )
 
 
 def _open(terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]) -> float:

@@ -138,6 +138,18 @@ def test_unlike_sentences_that_contradict_each_other_are_both_quoted(
 @pytest.mark.parametrize(
     ("question", "one", "other"),
     [
+        ("When is the fair held?", "The fair is held on 3 May.", "The fair is held on 9 May."),
+        ("展会什么时候举行？", "展会五月三日举行。", "展会五月九日举行。"),
+    ],
+)
+def test_items_of_two_minutes_contradict_each_other(question: str, one: str, other: str) -> None:
+    text = quoted(question, f"1. {one}\n2. -", f"- {other}")
+    assert f"{one} [1]" in text and f"{other} [2]" in text
+
+
+@pytest.mark.parametrize(
+    ("question", "one", "other"),
+    [
         ("水泵的质保期是多久？", "水泵的质保期为十二个月。", "自交货起，水泵的质保期为12个月。"),
         ("水泵的质保期是多久？", "水泵的质保期为12个月。", "阀门的质保期为18个月。"),
         ("电梯哪天检修？", "电梯每周三检修。", "电梯在星期三检修，停用两小时。"),

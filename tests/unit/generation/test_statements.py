@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from forebay.generation import ExtractiveGenerator
 from forebay.testing.embedding import WordCounter
+from forebay.testing.generation import passage
 from tests.unit.generation.test_extractive import asked
 
 
@@ -59,6 +61,11 @@ def test_the_thing_asked_about_is_quoted_and_its_sibling_is_not(
         ("Who guards the north crane?", "The north crane is guarded by Martin Weber."),
         ("二号吊车有多重？", "二号吊车重95吨。"),
         ("二号吊车由谁操作？", "二号吊车由王建国操作。"),
+        ("Who may enter the server room?", "The server room is entered by our own team only."),
+        ("How long must a password be?", "A password has at least 16 characters."),
+        ("密码要多长？", "密码至少16位。"),
+        ("What is the colour of a visitor's badge?", "Every visitor wears a yellow badge."),
+        ("访客胸牌是什么颜色？", "访客佩戴黄色胸牌。"),
     ],
 )
 def test_what_shows_the_type_asked_for_is_an_answer(question: str, text: str) -> None:
@@ -105,3 +112,26 @@ def test_a_code_and_its_parts_do_not_make_up_for_what_is_asked(
     question: str, text: str, refused: bool
 ) -> None:
     assert draft(question, text)[1] is refused
+
+
+@pytest.mark.parametrize(
+    ("question", "title", "text"),
+    [
+        ("Who is the CEO of Larkspur?", "Travel policy of Larkspur", "Owner: Finance."),
+        ("What is the per diem for France?", "Per diem", "In Zurich the limit is 210 EUR."),
+    ],
+)
+def test_a_title_answers_for_no_name_that_is_nowhere(question: str, title: str, text: str) -> None:
+    hit = passage(text)
+    hit = msgspec.structs.replace(hit, chunk=msgspec.structs.replace(hit.chunk, title=title))
+    found = ExtractiveGenerator(WordCounter()).draft(asked(question, hit))
+    assert found.refused
+
+
+@pytest.mark.parametrize(("place", "told"), [("上海", True), ("广州", False)])
+def test_a_row_of_another_place_is_no_answer(place: str, *, told: bool) -> None:
+    table = "网点 | 电话\n上海服务中心 | 021-5588\n成都维修站 | 028-8123"
+    request = asked(f"{place}服务中心的电话是多少？", table, language="zh", score=0.5)
+    found = ExtractiveGenerator(WordCounter()).draft(request)
+    assert found.refused != told
+    assert ("021-5588" in "".join(found.pieces)) == told
