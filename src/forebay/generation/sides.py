@@ -96,7 +96,14 @@ def other_side(
             and differ(question, terms, best.unit, one.unit)
         ):
             return one
-    within = [one for one in alike if hits[one.passage].chunk.document_id == document]
+    # Items of one list differ: that is what they are there for.
+    if best.unit.kind == "item":
+        return None
+    within = [
+        one
+        for one in alike
+        if one.unit.kind == "sentence" and hits[one.passage].chunk.document_id == document
+    ]
     return _another_value(question, terms, best, within)
 
 
