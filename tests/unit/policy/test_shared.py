@@ -178,6 +178,24 @@ async def test_what_costs_more_than_was_reserved_is_on_the_share_of_a_process_al
         assert 1000 < used <= 1500 + 25
 
 
+async def test_what_a_share_cannot_owe_does_not_come_back_to_it() -> None:
+    keeper, claim = Keeper(), Claim("tenant", "t", Limit(0.001, 3000.0))
+    async with sharing(keeper, SharingSettings(timeout_s=0.02), lease_s=60) as shared:
+        shared.ledger.processes = 2
+        keeper.running.clear()
+        while not shared.alone:
+            await shared.obtain([claim], 2000)
+        used = 0.0
+        for _ in range(20):
+            held = admitted(await asyncio.gather(*(shared.obtain([claim], 50) for _ in range(10))))
+            for one in held:
+                one.correct(1000, SystemClock().now())
+            for one in held:
+                one.settle(50, SystemClock().now())
+                used += 50
+        assert 1000 < used <= 1500
+
+
 async def test_a_slow_keeper_is_done_without_and_a_broken_one_too() -> None:
     for how in ("slow", "broken"):
         keeper = Keeper()

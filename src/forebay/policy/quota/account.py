@@ -68,6 +68,11 @@ class Account:
             return self.balance + self.alone.level(now)
         return min(self.limit.burst, self._refilled(now) + self.balance - self.owing())
 
+    def payable(self, now: float) -> float:
+        """What may be taken until it owes one burst, alone one of its share."""
+        bounded = self if self.alone is None else self.alone
+        return self.level(now) + bounded.limit.burst
+
     def take(self, amount: float, now: float) -> None:
         """Correct what was reserved: pay ``amount`` more, or give back when it is negative."""
         if amount > 0:

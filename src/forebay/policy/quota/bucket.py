@@ -52,6 +52,10 @@ class TokenBucket:
             self._at = now
         return self._level
 
+    def payable(self, now: float) -> float:
+        """What may be taken until it is at minus one burst."""
+        return self.level(now) + self.limit.burst
+
     def wait_s(self, amount: float, now: float) -> float:
         """Seconds until ``amount`` is there; 0 when it is, infinite when it can never be."""
         missing = amount - self.level(now)

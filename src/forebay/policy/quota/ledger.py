@@ -49,6 +49,10 @@ class Chargeable(Protocol):
         """What may be reserved now; negative in debt."""
         ...
 
+    def payable(self, now: float) -> float:
+        """What may be taken until its debt is as deep as it gets."""
+        ...
+
     def take(self, amount: float, now: float) -> None:
         """Lower the level; a negative ``amount`` gives back."""
         ...
@@ -73,7 +77,7 @@ class Reservation:
             more = amount - self._held[at]
             if more > 0:
                 # Debt ends at one burst: what cannot be held must not come back in the end.
-                more = min(more, max(0.0, bucket.level(now) + bucket.limit.burst))
+                more = min(more, max(0.0, bucket.payable(now)))
             bucket.take(more, now)
             self._held[at] += more
         self.amount = amount
