@@ -55,7 +55,7 @@ class GateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retry: RetrySettings = RetrySettings()
     tail: TailSettings = TailSettings()
     batch: BatchSettings = BatchSettings()
-    long_tokens: Annotated[float, Meta(description="Requests that cost more are long.", gt=0.0)] = (
+    long_tokens: Annotated[float, Meta(description="Requests of more tokens are long.", gt=0)] = (
         4000.0
     )
     least_s: Annotated[
@@ -72,13 +72,13 @@ class GateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cold_tokens: Annotated[
         float,
         Meta(
-            description="Cost up to which a replica gets four times the initial limit at first.",
+            description="Tokens up to which a replica gets four times the initial limit at first.",
             ge=0.0,
         ),
     ] = 16000.0
     max_tokens: Annotated[
         float,
-        Meta(description="Cost let into one replica at once; 0: bounded by requests only.", ge=0),
+        Meta(description="Tokens let into one replica at once; 0: bounded by requests only.", ge=0),
     ] = 0.0
 
 
@@ -143,8 +143,14 @@ class PoolGate:
         """Whether it would be sent to a replica at once."""
         return not self.queue and bool(self._fit(ticket, now))
 
+    def correct(self, ticket: Ticket, cost: float) -> None:
+        """Its prompt is built: what it costs, where a plan of it was counted until now."""
+        if ticket.state == "sent":
+            self.loads[ticket.replica].cost += cost - ticket.cost
+            ticket.cost = cost
+
     def asked(self, ticket: Ticket, now: float) -> None:
-        """What was prepared goes to the replica now: from here its silence counts."""
+        """What was prepared goes to the replica: from here its silence counts."""
         ticket.preparing = False
         if ticket.state == "sent":
             self.health[ticket.replica].asked(ticket, now)
@@ -448,8 +454,7 @@ class PoolGate:
     def _stands(self, head: Waiting[Ticket], now: float) -> str | None:
         """Why the first in line, whom no replica takes now, waits no longer; None: he does.
 
-        Where nothing of ours is in work nothing of ours will end and make room: engines that are
-        full of others' work stay so for as long as it takes.
+        Where nothing of ours is in work none of ours will end and make room for him.
         """
         if self._out(now):
             return "engines_out"

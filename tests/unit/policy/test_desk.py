@@ -147,7 +147,11 @@ def test_planned_passages_give_way_to_the_prompt_that_was_built() -> None:
     entry = desk.reserve(ask(40, 60, passages=5))
     assert levels(desk)["tenant"] == pytest.approx(10_000 - (40 + 200 + 5 * 400 + 60))
     desk.enter(entry)
+    assert entry.gate is not None
+    load = entry.gate.loads[entry.ticket.replica]
+    assert load.cost == 40 + 200 + 5 * 400 + 60
     desk.built(entry, 900)  # the question and the passages are in it, once
+    assert load.cost == entry.ticket.cost == 900 + 60
     assert levels(desk)["tenant"] == pytest.approx(10_000 - (900 + 60))
     entry.prompt_tokens, entry.completion_tokens = 900, 25
     desk.leave(entry, ok=True)

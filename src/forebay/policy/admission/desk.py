@@ -272,6 +272,8 @@ class Desk:
         if entry.reservation is not None:
             cost = entry.weights.cost(prompt_tokens, ticket.output_tokens)
             entry.reservation.correct(cost, self.clock.now())
+        if entry.gate is not None:
+            entry.gate.correct(ticket, float(prompt_tokens + ticket.output_tokens))
         if entry.gate is None or (
             prompt_tokens <= self._rules.by_name[entry.pool].max_input_tokens
         ):

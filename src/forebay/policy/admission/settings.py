@@ -137,7 +137,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         bool,
         Meta(
             description="Off: every request goes to an engine at once and no quota is charged; "
-            "only the deny list holds."
+            "the deny list and the line for retrieval hold."
         ),
     ] = True
     limits: DimensionLimits = DimensionLimits()
