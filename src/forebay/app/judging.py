@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -19,7 +20,7 @@ from forebay.kernel.errors import ConfigError
 from forebay.lab.evaluate.datasets import QuestionSet
 from forebay.lab.evaluate.judging.agreement import Agreement
 from forebay.lab.evaluate.judging.bias import BiasSettings
-from forebay.lab.evaluate.judging.distilling import Distilled, distill
+from forebay.lab.evaluate.judging.distilling import HARDLY, Distilled, distill
 from forebay.lab.evaluate.judging.endpoint import JudgeEndpoint, open_endpoint
 from forebay.lab.evaluate.judging.model import ModelJudge
 from forebay.lab.evaluate.judging.panel import Judged, Judging, judge_all
@@ -150,7 +151,17 @@ def tell_distilled(found: Distilled, output: Output) -> None:
         f"correlation with the judge {found.correlation:.3f}; "
         f"{found.small_ms:.2f} ms for a question's passages"
     )
+    if found.spread < HARDLY:
+        output.note(
+            f"The judge's scores hardly differ (standard deviation {found.spread:.3f}): there was "
+            "next to nothing to learn."
+        )
 
 
 def _agreement(one: Agreement) -> tuple[str, ...]:
-    return (f"{one.passages:,}", f"{one.alike:.1%}", f"{one.kappa:.3f}", f"{one.pairwise:.1%}")
+    return (
+        f"{one.passages:,}",
+        f"{one.alike:.1%}",
+        "-" if math.isnan(one.kappa) else f"{one.kappa:.3f}",
+        "-" if math.isnan(one.pairwise) else f"{one.pairwise:.1%}",
+    )

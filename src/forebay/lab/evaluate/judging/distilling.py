@@ -17,6 +17,9 @@ from forebay.lab.evaluate.judging.verdicts import CONSISTENT, JudgedQuestion
 from forebay.lab.evaluate.target import Passage
 
 LEAST_QUESTIONS = 20
+HARDLY = 0.05
+"""Standard deviation of a judge's scores under which there is next to nothing to learn."""
+SAME = 1e-9
 
 
 class Distilled(msgspec.Struct, frozen=True):
@@ -30,7 +33,9 @@ class Distilled(msgspec.Struct, frozen=True):
     small_with_labels: Agreement
     judge_with_labels: Agreement
     correlation: float
-    """Pearson's, of the small judge's scores with the judge's."""
+    """Pearson's, of the small judge's scores with the judge's; 0 where either are all the same."""
+    spread: float
+    """Standard deviation of the judge's scores: near 0 there is nothing to learn."""
     small_ms: float
     """Milliseconds that the small one takes for a question's passages, on this machine."""
     weights: dict[str, float]
@@ -49,15 +54,17 @@ def distill(
     good = [one for one in judged if one.passages and one.consistency >= CONSISTENT]
     test = [one for one in good if _held_out(one, held_out, seed)]
     train = [one for one in good if not _held_out(one, held_out, seed)]
+    left_out = len(judged) - len(good)
     if min(len(test), len(train)) < LEAST_QUESTIONS:
         raise ConfigError(
             f"{len(train)} judged questions to learn from and {len(test)} to check with are too "
-            f"few; there must be {LEAST_QUESTIONS} of each."
+            f"few; there must be {LEAST_QUESTIONS} of each"
+            + (f" ({left_out} more contradict themselves)." if left_out else ".")
         )
     table = np.concatenate([features(one.question, _passages(one)) for one in train])
     targets = np.concatenate([_targets(one) for one in train])
     model = fit(table, targets, {"questions": len(train), "passages": len(targets)})
-    return model, _measured(model, (train, test), len(judged) - len(good), clock)
+    return model, _measured(model, (train, test), left_out, clock)
 
 
 def _measured(
@@ -85,6 +92,7 @@ def _measured(
         ),
         judge_with_labels=with_labels(test),
         correlation=_correlation(np.concatenate(said), np.concatenate(wanted)),
+        spread=float(np.concatenate(wanted).std()),
         small_ms=1000 * took_s / len(test),
         weights={
             name: round(weight, 4)
@@ -120,6 +128,6 @@ def _correlation(
     one: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
     other: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
 ) -> float:
-    if one.std() == 0 or other.std() == 0:
+    if min(one.std(), other.std()) < SAME:  # rounding alone is no correlation
         return 0.0
     return float(np.corrcoef(one, other)[0, 1])

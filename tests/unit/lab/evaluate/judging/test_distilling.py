@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import msgspec
@@ -67,6 +68,32 @@ def test_inconsistent_judgements_teach_nothing() -> None:
     model, found = distill([*made, *wrong], VirtualClock())
     alone, _ = distill(made, VirtualClock())
     assert found.left_out == 120 and model == alone
+
+
+@pytest.mark.parametrize("score", [0.0, 0.1, 1.0])
+def test_a_judge_that_says_the_same_of_all_teaches_nothing_and_breaks_nothing(score: float) -> None:
+    made = [judged(number, random.Random(number)) for number in range(120)]
+    same = Verdict(score, score)
+    flat = [
+        msgspec.structs.replace(
+            one,
+            passages=tuple(msgspec.structs.replace(each, verdict=same) for each in one.passages),
+        )
+        for one in made
+    ]
+    model, found = distill(flat, VirtualClock())
+    assert found.spread < 1e-9 and found.correlation == 0.0
+    assert math.isnan(found.small_with_judge.kappa)
+    assert found.small_with_labels.pairwise == pytest.approx(0.5, abs=0.02)
+    assert all(math.isfinite(weight) for weight in (*model.weights, model.bias))
+    assert msgspec.json.decode(msgspec.json.encode(found))["small_with_judge"]["kappa"] is None
+
+
+def test_too_few_are_refused_and_told_of_those_left_out() -> None:
+    made = [judged(number, random.Random(number)) for number in range(40)]
+    wrong = [msgspec.structs.replace(one, consistency=0.0) for one in made]
+    with pytest.raises(ConfigError, match=r"of each \(40 more contradict themselves\)"):
+        distill([*made, *wrong], VirtualClock())
 
 
 def test_too_few_are_refused() -> None:
