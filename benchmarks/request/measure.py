@@ -38,7 +38,8 @@ ENV["PYTHONPATH"] = str(ROOT / "src")
 class Case(NamedTuple):
     """One kind of load.
 
-    ``engine``: the simulated engine's options, None: extractive answers. ``rate``: requests a
+    ``engine``: the simulated engine's options, None: extractive answers; ``bare``: those of
+    ``engine.py``, which thinks nothing. ``rate``: requests a
     second that do not wait for answers; 0: ``streams`` of them at a time, each after its last.
     """
 
@@ -52,10 +53,20 @@ class Case(NamedTuple):
     streams: int = 0
     kept: bool = False
     """Whether what was found before may be used; else every request asks for no cache."""
+    bare: bool = False
 
 
 QUICK = ("--speed", "1", "--output", "cap")
 STEADY = ("--output", "cap", "--speed", "1.0", "--set", "max_num_seqs=1024")
+
+
+def _bare(chunks_a_s: int, streams: int = 160) -> Case:
+    """So many chunks a second offered, by an engine that leaves the machine to the server."""
+    interval = ("--interval-ms", str(1000 * streams / chunks_a_s))
+    name = f"throughput, {chunks_a_s} a second offered"
+    return Case(name, interval, "none", True, 512, 0, 3 * streams, streams, kept=True, bare=True)
+
+
 CASES = (
     Case("extractive, streamed", None, "none", True, 0, 100, 1500),
     Case("extractive, whole", None, "none", False, 0, 100, 1500),
@@ -63,6 +74,8 @@ CASES = (
     Case("relayed, 8 chunks", QUICK, "none", True, 8, 100, 1000),
     Case("relayed, whole", QUICK, "none", False, 8, 100, 1000),
     Case("throughput, 192 chunks", STEADY, "none", True, 192, 0, 1024, 256),
+    _bare(12_800),
+    _bare(14_400),
     Case("extractive, streamed, found before", None, "none", True, 0, 100, 1500, kept=True),
     Case("extractive, whole, found before", None, "none", False, 0, 100, 1500, kept=True),
     Case("with vectors, streamed, found before", None, "e5", True, 0, 50, 1000, kept=True),
@@ -330,7 +343,10 @@ def running(case: Case, source: Path) -> Iterator[tuple[int, int, int]]:
         name = stack.enter_context(tempfile.TemporaryDirectory(prefix="forebay-request-"))
         folder, engine_pid = Path(name), 0
         if case.engine is not None:
-            command = [*FOREBAY, "simulate", "serve", "--port", str(engine), *case.engine]
+            serve = [str(Path(__file__).with_name("engine.py"))]
+            if not case.bare:
+                serve = [*FOREBAY[1:], "simulate", "serve"]
+            command = [sys.executable, *serve, "--port", str(engine), *case.engine]
             child = stack.enter_context(
                 process(command, folder / "engine.log", stdout=subprocess.DEVNULL)
             )

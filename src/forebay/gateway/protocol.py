@@ -26,6 +26,44 @@ class HeadersTooLarge(ValueError):
     """The request line and headers are over the bound."""
 
 
+class _HeadWithBody:
+    """The transport of one response: its head waits for what comes in the same turn of the loop.
+
+    Written apart they are two calls of the system, two packets, and two wakings of the client.
+    """
+
+    __slots__ = ("_head", "_loop", "_transport", "_waiting")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head: bytes | None = b""
+        self._waiting: asyncio.Handle | None = None
+
+    def write(self, data: bytes) -> None:
+        """Write, unless it is the first piece."""
+        if self._head is None:
+            self._transport.write(data)
+        elif self._waiting is None:
+            self._head, self._waiting = data, self._loop.call_soon(self._write_head)
+        else:
+            self._waiting.cancel()
+            head, self._head = self._head, None
+            self._transport.write(head + data)
+
+    def close(self) -> None:
+        """Write what waits, and close."""
+        self._write_head()
+        self._transport.close()
+
+    def _write_head(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if self._head:
+            head, self._head = self._head, None
+            self._transport.write(head)
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """Refuses surplus connections, endless headers and readers that stand still."""
 
@@ -96,6 +134,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._disarm()
         self._in_body = True
         super().on_headers_complete()
+        # Its task has not begun yet.
+        self.cycle.transport = _HeadWithBody(self.transport, self.loop)  # type: ignore[assignment]
 
     def on_message_complete(self) -> None:
         """A body that outlasted its answer has ended: wait for the next request, not for ever."""

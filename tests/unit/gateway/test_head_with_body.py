@@ -1,0 +1,55 @@
+"""The head of a response leaves with what comes in the same turn of the loop, and never later."""
+
+from __future__ import annotations
+
+import asyncio
+
+from forebay.gateway.protocol import _HeadWithBody
+
+
+class Transport:
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def close(self) -> None:
+        self.written.append(b"closed")
+
+
+def joined() -> tuple[Transport, _HeadWithBody]:
+    transport = Transport()
+    loop = asyncio.get_running_loop()
+    return transport, _HeadWithBody(transport, loop)  # type: ignore[arg-type]
+
+
+async def test_head_and_body_of_one_turn_are_one_write_and_later_pieces_their_own() -> None:
+    transport, response = joined()
+    response.write(b"head ")
+    response.write(b"body ")
+    response.write(b"more")
+    await asyncio.sleep(0)
+    response.write(b"end")
+    assert transport.written == [b"head body ", b"more", b"end"]
+
+
+async def test_a_head_whose_body_is_late_leaves_alone() -> None:
+    transport, response = joined()
+    response.write(b"head")
+    assert transport.written == []
+    await asyncio.sleep(0)
+    assert transport.written == [b"head"]
+    response.write(b"body")
+    assert transport.written == [b"head", b"body"]
+
+
+async def test_closing_writes_what_waits() -> None:
+    transport, response = joined()
+    response.write(b"head")
+    response.close()
+    await asyncio.sleep(0)
+    assert transport.written == [b"head", b"closed"]
+    transport, response = joined()
+    response.close()
+    assert transport.written == [b"closed"]
