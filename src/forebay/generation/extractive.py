@@ -73,7 +73,7 @@ TELLING = TellingModel(
     other_share=Telling(
         constant=-0.36, open=-3.18, named=-14.0, measured=1.67, typed=-0.82, share=9.6
     ),
-    crossing=Telling(constant=2.0, open=-2.4, named=-14.0, measured=0.0, typed=0.0),
+    crossing=Telling(constant=2.0, open=-2.8, named=-14.0, measured=0.0, typed=0.0),
 )
 
 MEASURED = 0.9
