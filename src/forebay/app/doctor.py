@@ -20,6 +20,8 @@ from forebay.app.doctor_models import examine_models
 from forebay.app.doctor_ranking import PROBE_S, Finding, examine_ranking
 from forebay.app.output import Output
 from forebay.app.settings import Settings, environment, load_settings
+from forebay.gateway.identity import build_table, check_binding
+from forebay.kernel.errors import ConfigError
 
 
 def doctor(config: Path | None, flags: dict[str, Any], output: Output) -> int:
@@ -38,12 +40,14 @@ def doctor(config: Path | None, flags: dict[str, Any], output: Output) -> int:
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """Look at machine, libraries, models, store and port."""
+    """Look at machine, libraries, models, store, documents and port."""
     yield from _machine()
     yield from _libraries()
     yield from examine_models(settings, environment())
     yield from examine_ranking(settings, environment())
     yield from _store(Path(settings.store.path))
+    yield from _knowledge(settings)
+    yield from _keys(settings)
     yield _port(settings.server.host, settings.server.port)
 
 
@@ -91,6 +95,25 @@ def _store(path: Path) -> Iterator[Finding]:
         f"{path} {state}, {free_gb:.1f} GB free",
         "" if free_gb >= 1 else "commits are refused when the disk is full; free some space.",
     )
+
+
+def _knowledge(settings: Settings) -> Iterator[Finding]:
+    for name, knowledge in settings.knowledge.items():
+        gone = [path for path in knowledge.paths if not Path(path).exists()]
+        detail = f"{', '.join(gone)}: no such file or folder"
+        remedy = f"correct knowledge.{name}.paths; they count from the folder you start in."
+        if gone:
+            yield Finding(f"knowledge, {name}", "missing", detail, remedy)
+        elif knowledge.paths:
+            yield Finding(f"knowledge, {name}", "ok", ", ".join(knowledge.paths))
+
+
+def _keys(settings: Settings) -> Iterator[Finding]:
+    try:
+        check_binding(settings.server.host, build_table(settings.tenants))
+    except ConfigError as error:
+        detail, _, remedy = str(error).partition("; ")
+        yield Finding("keys", "missing", detail, remedy)
 
 
 def _port(host: str, port: int) -> Finding:

@@ -33,7 +33,10 @@ class WriterLock:
             try:
                 self._lock.acquire(timeout=0)
             except filelock.Timeout as error:
-                raise StoreBusy("another process is the writer of this store folder.") from error
+                raise StoreBusy(
+                    "another process is the writer of this store folder; stop it, or name another "
+                    "folder (store.path)."
+                ) from error
 
     def release(self) -> None:
         """Give the lock back; safe to repeat."""

@@ -288,5 +288,6 @@ def verdict(summaries: Sequence[Summary], words: Words) -> str:
     """The result in one sentence."""
     through, admitted = summaries
     return words("proof_verdict").format(
-        through=f"{through.light_good_share:.0%}", admitted=f"{admitted.light_good_share:.0%}"
+        through=f"{100 * through.light_good_share:.3g}%",
+        admitted=f"{100 * admitted.light_good_share:.3g}%",
     )

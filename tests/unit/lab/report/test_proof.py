@@ -68,6 +68,8 @@ def test_the_summary_tells_the_sides_apart(proof: Proof) -> None:
     assert admitted.heavy_refused > 0
     assert through.light_sent == admitted.light_sent
     assert "by Forebay" in verdict(proof.summary, Words())
+    nearly = tuple(msgspec.structs.replace(one, light_good_share=0.9976) for one in proof.summary)
+    assert "99.8% by Forebay" in verdict(nearly, Words())
 
 
 def test_light_requests_without_an_answer_count_with_their_deadline(proof: Proof) -> None:
