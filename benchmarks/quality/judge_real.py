@@ -62,7 +62,9 @@ class Relay:
         if status == web.HTTPOk.status_code:
             choice, usage = said["choices"][0], said["usage"]
             row |= {name: usage[name] for name in ("prompt_tokens", "completion_tokens")}
-            row |= {"finish": choice["finish_reason"], "reply": choice["message"]["content"][:400]}
+            row["finish"] = choice["finish_reason"]
+            if row["form"]:  # others quote the set's texts
+                row["reply"] = choice["message"]["content"][:60]
         self.rows.append(row)
         return web.json_response(said, status=status)
 
