@@ -3,10 +3,10 @@
     python benchmarks/quality/judge.py --data ../shared/data --store /tmp/quality/store \\
         > benchmarks/quality/judge.json
 
-No judging model runs on this machine, so one is simulated: a real HTTP server on loopback that
-reads the prompts it is sent, knows the sets' labels, and scores by them with noise, plus what ends
-and length lend a passage. That says what the correction does to a known bias and what the small
-judge can learn from such scores; it says nothing of how good any model is.
+No capable judging model runs on this machine, so one is simulated: a real HTTP server on loopback
+that reads the prompts it is sent, knows the sets' labels, and scores by them with noise, plus what
+ends and length lend a passage. That says what the correction does to a known bias and what the
+small judge can learn from such scores; it says nothing of how good any model is.
 """
 
 from __future__ import annotations
