@@ -67,10 +67,12 @@ class Subject:
 
     def is_another(self, unit: Unit, head: Unit) -> bool:
         """Whether ``unit``, under the title and headings ``head``, tells of a sibling."""
-        if unit.kind not in ("sentence", "item"):
+        if unit.kind not in ("sentence", "item", "row"):
             return False
         if self._codes and self._another_code(unit, head):
             return True
+        if unit.kind == "row":
+            return False
         han = unit.in_han
         if han != self._han:
             return self._another_mark(unit, head) or self._another_abroad(unit, head, han=han)

@@ -135,3 +135,30 @@ def test_a_row_of_another_place_is_no_answer(place: str, *, told: bool) -> None:
     found = ExtractiveGenerator(WordCounter()).draft(request)
     assert found.refused != told
     assert ("021-5588" in "".join(found.pieces)) == told
+
+
+PRICES = """model | name | range | price_eur | warranty_months
+LK-200 | Pressure gauge | 0-16 bar | 480 | 24
+LK-350 | Flow meter | 2-200 l/min | 1850 | 36
+LK-360 | Flow meter | 10-900 l/min | 2640 | 36
+TX-9 | Temperature probe | -40 to 180 °C | 210 | 12"""
+
+
+@pytest.mark.parametrize(
+    ("question", "table", "told"),
+    [
+        ("How much does the LK-350 cost?", "Model | Price (EUR)\nLK-350 | 420\nLK-90 | 75", "420"),
+        ("How much does the LK-370 cost?", "Model | Price (EUR)\nLK-350 | 420\nLK-90 | 75", None),
+        ("How much does the LK-370 cost?", PRICES, None),
+        ("How much does the LK-360 cost?", PRICES, "2640"),
+        ("LK-370多少钱？", PRICES, None),
+        ("LK-360多少钱？", PRICES, "2640"),
+        ("LK-350多少钱？", "型号 | 价格（元）\nLK-350 | 3200\nLK-90 | 580", "3200"),
+        ("LK-370多少钱？", "型号 | 价格（元）\nLK-350 | 3200\nLK-90 | 580", None),
+    ],
+)
+def test_a_row_of_another_code_is_no_answer(question: str, table: str, told: str | None) -> None:
+    language = "en" if question.isascii() else "zh"
+    found = ExtractiveGenerator(WordCounter()).draft(asked(question, table, language=language))
+    assert found.refused == (told is None)
+    assert told is None or told in "".join(found.pieces)
