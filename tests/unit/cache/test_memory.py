@@ -229,9 +229,10 @@ def test_a_scan_pushes_out_next_to_nothing() -> None:
 
 
 def test_a_change_of_what_is_popular_is_followed() -> None:
-    # Which keys share a counter is another matter in every process: the middle of three counts.
+    # Which keys share a counter is another matter in every process, and one draw in eighteen or so
+    # follows slowly (.58 for .66): the middle of five counts.
     reached = []
-    for salt in (0, 10**7, 10**8):
+    for salt in (0, 10**7, 10**8, 10**9, 10**10):
         cache = tier()
         room = places(cache)
         rate(through(cache), [number + salt for number in zipf(100_000, 20_000, 1)])
