@@ -21,7 +21,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from forebay.cache.shared_settings import SharedValuesSettings
 from forebay.kernel.clock import Clock
-from forebay.kernel.errors import ConfigError, Unavailable
+from forebay.kernel.errors import STRANGE_ANSWERS, ConfigError, Unavailable
 
 _CONNECT_S = 1.0
 _WRITE_S = 1.0
@@ -35,17 +35,7 @@ _RELEASES = 10_000
 _RELEASED_MS = 100
 """A claim outlives its end a little: who looked for the value just before it came must not find the
 claim free."""
-_OUTAGES = (
-    RedisError,
-    OSError,
-    TimeoutError,
-    asyncio.IncompleteReadError,
-    # Something else listens there, or a proxy spoils what is answered.
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-)
+_OUTAGES = (RedisError, *STRANGE_ANSWERS)
 
 _CLAIM = """
 local holder = redis.call('GET', KEYS[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,20 +10,10 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from forebay.kernel.errors import ConfigError
+from forebay.kernel.errors import STRANGE_ANSWERS, ConfigError
 
 CONNECT_S = 1.0
-OUTAGES = (
-    RedisError,
-    OSError,
-    TimeoutError,
-    asyncio.IncompleteReadError,
-    # Something else listens there, or a proxy spoils what is answered.
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-)
+OUTAGES = (RedisError, *STRANGE_ANSWERS)
 """What is raised where a Redis is gone, refuses or answers what it never would."""
 
 

@@ -5,6 +5,22 @@ The gateway alone turns these into HTTP statuses (``forebay.gateway.errors``).
 
 from __future__ import annotations
 
+import asyncio
+
+STRANGE_ANSWERS = (
+    OSError,
+    TimeoutError,
+    asyncio.IncompleteReadError,
+    # Something else listens there, or a proxy spoils what is answered.
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+)
+"""What a client library raises, beside errors of its own, where a server is gone or answers what it
+never would.
+"""
+
 
 class ForebayError(Exception):
     """Root of every error Forebay raises on purpose.
