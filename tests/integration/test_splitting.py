@@ -15,8 +15,10 @@ from aiohttp import web
 
 from forebay.testing.engine_server import EngineServer
 from tests.integration.support import LEXICAL, Served
+from tests.unit.pipeline.long_texts import FACTS, chinese, english
 
 WINDOW = 2048
+ENGLISH_TIMES, CHINESE_TIMES = 12, 18
 CONFIG = """
 [generation]
 backend = "openai"
@@ -31,7 +33,6 @@ max_output_tokens = 512
 [knowledge.kb]
 paths = ["docs"]
 """
-FACT = re.compile(r"(?:Gate|闸门) \d+ (?:weighs|重) \d+ (?:tonnes|吨)")
 PASSAGE = re.compile(r"^\[(\d+)\]([\s\S]*?)(?=^\[\d+\]|^=====)", re.MULTILINE)
 
 
@@ -45,26 +46,10 @@ class ReadingEngine(EngineServer):
         said = [
             f"{fact} [{number}]. "
             for number, text in PASSAGE.findall(prompt)
-            for fact in FACT.findall(text)
+            for fact in FACTS.findall(text)
         ]
         self.pieces = tuple(said) or ("NONE",)
         await super()._stream(request, response, body)
-
-
-def english(chapters: int) -> str:
-    filling = "The rest of this chapter is about other things that nobody asks for. " * 12
-    return "\n\n".join(
-        f"## Chapter {number}\n\n{filling}Gate {number} weighs {number}5 tonnes. {filling.strip()}"
-        for number in range(1, chapters + 1)
-    )
-
-
-def chinese(chapters: int) -> str:
-    filling = "本章其余内容讲的是没有人问的别的事情。" * 18
-    return "\n\n".join(
-        f"第{number}章 概述\n\n{filling}闸门 {number} 重 {number}5 吨。{filling}"
-        for number in range(1, chapters + 1)
-    )
 
 
 class System:
@@ -111,8 +96,8 @@ async def system(tmp_path: Path) -> AsyncIterator[System]:
 @pytest.mark.parametrize(
     ("text", "asked", "fact"),
     [
-        (english(7), "How much does each gate weigh?", "Gate {} weighs {}5 tonnes"),
-        (chinese(7), "每个闸门重多少？", "闸门 {} 重 {}5 吨"),
+        (english(7, ENGLISH_TIMES), "How much does each gate weigh?", "Gate {} weighs {}5 tonnes"),
+        (chinese(7, CHINESE_TIMES), "每个闸门重多少？", "闸门 {} 重 {}5 吨"),
     ],
 )
 async def test_a_long_text_is_answered_whole_and_streamed(
@@ -132,7 +117,7 @@ async def test_a_long_text_is_answered_whole_and_streamed(
     assert f"in {parts} parts" in steps[-1]["reason"]
     for citation in found["citations"]:
         assert citation["source"] == "request"
-        assert FACT.search(message[citation["start"] : citation["end"]])
+        assert FACTS.search(message[citation["start"] : citation["end"]])
     assert len(found["citations"]) == parts
     assert found["usage"]["prompt_tokens"] == 11 * (parts + 1)  # as the engine counts
 
@@ -153,7 +138,7 @@ async def test_a_long_text_is_answered_whole_and_streamed(
 
 
 async def test_what_takes_too_many_parts_is_refused_in_a_clear_sentence(system: System) -> None:
-    answer = await system.ask(english(60) + "\n\nHow much does each gate weigh?")
+    answer = await system.ask(english(60, ENGLISH_TIMES) + "\n\nHow much does each gate weigh?")
     assert answer.status_code == 400
     error = answer.json()["error"]
     assert error["code"] == "context_length_exceeded"
@@ -163,7 +148,9 @@ async def test_what_takes_too_many_parts_is_refused_in_a_clear_sentence(system: 
 
 async def test_a_client_that_leaves_ends_all_parts(system: System) -> None:
     system.engine.gate.clear()
-    asking = asyncio.create_task(system.ask(english(7) + "\n\nHow much does each gate weigh?"))
+    asking = asyncio.create_task(
+        system.ask(english(7, ENGLISH_TIMES) + "\n\nHow much does each gate weigh?")
+    )
     async with asyncio.timeout(10):
         while system.engine.active < 2:
             await asyncio.sleep(0.01)
@@ -180,8 +167,12 @@ async def test_a_client_that_leaves_ends_all_parts(system: System) -> None:
 @pytest.mark.parametrize(
     ("text", "asked", "fact"),
     [
-        (english(7), "How many tonnes does gate 5 weigh?", "Gate 5 weighs 55 tonnes"),
-        (chinese(7), "闸门 5 重多少吨？", "闸门 5 重 55 吨"),
+        (
+            english(7, ENGLISH_TIMES),
+            "How many tonnes does gate 5 weigh?",
+            "Gate 5 weighs 55 tonnes",
+        ),
+        (chinese(7, CHINESE_TIMES), "闸门 5 重多少吨？", "闸门 5 重 55 吨"),
     ],
 )
 @pytest.mark.parametrize("how", ["frozen", "failing"])

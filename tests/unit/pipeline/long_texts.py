@@ -45,16 +45,16 @@ WINDOW = 1600
 FACTS = re.compile(r"(?:Gate|闸门) \d+ (?:weighs|重) \d+ (?:tonnes|吨)")
 
 
-def english(gates: int) -> str:
-    filling = "The rest of this chapter is about other things that nobody asks for. " * 8
+def english(gates: int, times: int = 8) -> str:
+    filling = "The rest of this chapter is about other things that nobody asks for. " * times
     return "\n\n".join(
         f"## Chapter {gate}\n\n{filling}Gate {gate} weighs {gate}5 tonnes. {filling.strip()}"
         for gate in range(1, gates + 1)
     )
 
 
-def chinese(gates: int) -> str:
-    filling = "本章其余内容讲的是没有人问的别的事情。" * 12
+def chinese(gates: int, times: int = 12) -> str:
+    filling = "本章其余内容讲的是没有人问的别的事情。" * times
     return "\n\n".join(
         f"第{gate}章 概述\n\n{filling}闸门 {gate} 重 {gate}5 吨。{filling}"
         for gate in range(1, gates + 1)
