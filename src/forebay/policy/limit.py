@@ -135,7 +135,7 @@ class AdaptiveLimit:
 
     @property
     def searching(self) -> bool:
-        """Whether it still doubles, or is low for a look at the unloaded latency."""
+        """Whether it doubles without a calm of late, or is low for a look at what one shows."""
         return (self._doubling and not self._calm_known) or self._restore is not None
 
     @property
