@@ -196,8 +196,7 @@ class PoolGate:
         failed = ticket.replica
         self._give_back(ticket, now, ok=False)
         ticket.state = "lost"
-        left_s = ticket.deadline_at - now
-        needs_s = self._takes_s(ticket)
+        left_s, needs_s = ticket.deadline_at - now, self._takes_s(ticket)
         others = [at for at in self._fit(ticket, now) if at != failed]
         may = bool(others) and self.retries.take(
             ticket.attempts, remaining_s=left_s, needs_s=needs_s
@@ -255,6 +254,8 @@ class PoolGate:
     def tick(self, now: float) -> None:
         """Look again without an occasion: a rest has ended, a replica hangs, limits changed."""
         self.batch.follow(self.limit, self.loads, now)
+        for one in self.health:
+            one.look(now)
         self._dispatch(now)
 
     def signals(self, replica: int, *, waiting: int | None, kv_use: float | None) -> None:
@@ -492,9 +493,8 @@ class PoolGate:
         output = ticket.expected_tokens
         if output is None:
             return math.inf
-        return (ticket.deadline_at - ticket.sent_at) / self.service.steps(
-            ticket.input_tokens, output
-        )
+        steps = self.service.steps(ticket.input_tokens, output)
+        return (ticket.deadline_at - ticket.sent_at) / steps
 
 
 _RANK: dict[Priority, int] = {name: rank for rank, name in enumerate(CLASSES)}

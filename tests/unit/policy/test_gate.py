@@ -212,6 +212,15 @@ def test_one_hung_replica_of_three_does_not_slow_the_others() -> None:
     assert made.gate.statistics()["ejected"] == 1
 
 
+def test_a_hung_replica_is_left_alone_without_anybody_coming_to_ask() -> None:
+    made = plant(replicas=2)
+    made.hung = {0, 1}
+    assert made.ask(within_s=120).state == "sent"
+    made.clock.advance(30)
+    made.gate.tick(made.clock.now())
+    assert made.gate.statistics()["ejected"] == 1
+
+
 def test_operators_and_the_tail_watch_can_hold_back() -> None:
     made = plant(replicas=1, most=8)
     made.gate.hold = 0.5

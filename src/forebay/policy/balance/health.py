@@ -77,7 +77,7 @@ class ReplicaHealth:
 
     def admits(self, now: float) -> bool:
         """Whether a request may go there now."""
-        self._look(now)
+        self.look(now)
         if self.state == "fit":
             return True
         return self.state == "ejected" and self.rests_s(now) == 0
@@ -177,7 +177,8 @@ class ReplicaHealth:
             if now >= self._until:
                 self._recover()
 
-    def _look(self, now: float) -> None:
+    def look(self, now: float) -> None:
+        """Eject it if a request on it has shown no sign of life for too long."""
         if self.state == "ejected" or not self._waiting:
             return
         oldest = next(iter(self._waiting.values()))
