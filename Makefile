@@ -24,8 +24,9 @@ PYTEST := $(BIN)/python -m pytest
 # Test processes; the suite is sized for two cores.
 JOBS ?= 2
 
-.PHONY: help setup setup-llama setup-buses setup-tune setup-dev serve test test-slow \
-	coverage lint lint-style lint-types lint-layers lint-tail fmt bench lock clean distclean
+.PHONY: help setup setup-llama setup-buses setup-tune setup-vocabularies \
+	setup-dev serve test test-slow coverage lint lint-style lint-types lint-layers lint-tail \
+	fmt bench lock clean distclean
 
 help: ## list what make can do here
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -e 's/:.*## /|/' | \
@@ -42,6 +43,9 @@ setup-buses: $(SETUP_DONE) ## the same with the extras nats and kafka: change ev
 
 setup-tune: $(SETUP_DONE) ## the same with the extra tune: forebay tune searches for settings
 	$(INSTALL) --require-hashes --only-binary :all: -r locks/tune-$(PLATFORM).txt
+
+setup-vocabularies: $(SETUP_DONE) ## the same with the extra vocabularies: tokens of known models
+	$(INSTALL) --require-hashes --only-binary :all: -r locks/vocabularies-$(PLATFORM).txt
 
 setup-dev: $(DEV_DONE) ## the same with what tests, lint and types need
 

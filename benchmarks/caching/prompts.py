@@ -23,7 +23,8 @@ from tokenizers import ByteLevelBPETokenizer
 from forebay.cache.prompts import PreparedPrompts, PromptTierSettings
 from forebay.cache.sessions import Sessions, SessionTierSettings
 from forebay.context import ContextSettings, PromptBuilder
-from forebay.generation.tokenizing import FileCounter, PoolTokens
+from forebay.generation.tokenizing import LocalCounter, PoolTokens
+from forebay.generation.vocabularies import of_file
 from forebay.ingest import EstimatedTokenCounter
 from forebay.kernel.clock import Deadline, SystemClock
 from forebay.kernel.context import Principal, RequestContext
@@ -102,7 +103,7 @@ def prompts(data: Path) -> dict[str, object]:
     return found
 
 
-def trained(data: Path, file: Path) -> FileCounter:
+def trained(data: Path, file: Path) -> LocalCounter:
     """A byte-level tokenizer of 30,000 pieces, learned from the corpus."""
     lines = (data / "retrieval" / "scifact_train" / "corpus.jsonl").read_text("utf-8").splitlines()
     tokenizer = ByteLevelBPETokenizer()
@@ -110,10 +111,10 @@ def trained(data: Path, file: Path) -> FileCounter:
         (json.loads(line)["text"] for line in lines), vocab_size=30_000, show_progress=False
     )
     tokenizer.save(str(file))
-    return FileCounter(file, EstimatedTokenCounter())
+    return LocalCounter(of_file(file), EstimatedTokenCounter())
 
 
-async def counts(data: Path, counter: FileCounter) -> dict[str, float]:
+async def counts(data: Path, counter: LocalCounter) -> dict[str, float]:
     clock = SystemClock()
     builder = PromptBuilder(ContextSettings(), EstimatedTokenCounter(), "secret")
     passages = hits(data / "retrieval" / "scifact_train" / "corpus.jsonl", 1500)

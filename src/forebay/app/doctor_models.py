@@ -17,7 +17,7 @@ from forebay.app.settings import Settings
 from forebay.embedding.onnx_folder import read_folder
 from forebay.embedding.opening import folder_settings, openai_settings
 from forebay.embedding.settings import EmbeddingSettings
-from forebay.generation.settings import GenerationSettings, PoolSettings
+from forebay.generation.settings import BUNDLE, GenerationSettings, PoolSettings
 from forebay.kernel.errors import ConfigError
 
 _EMBEDDER = "embedding model"
@@ -68,6 +68,9 @@ def _generator(generation: GenerationSettings, environ: Mapping[str, str]) -> It
 
 def _pool(number: int, pool: PoolSettings, environ: Mapping[str, str]) -> Iterator[Finding]:
     where = f"generation.pools.{number}"
+    if pool.tokenizer.startswith(BUNDLE) and util.find_spec("splintr") is None:
+        remedy = "run `make setup-vocabularies`."
+        yield Finding(f"generation, pool {pool.name}", "missing", "splintr: not installed", remedy)
     without = "other engines or quotations answer until it does"
     for url in pool.base_urls:
         yield _engine(f"generation, pool {pool.name}", where, pool, url, without, environ)

@@ -9,6 +9,8 @@ from msgspec import Meta
 
 Backend = Literal["extractive", "openai", "llama"]
 ENGINE_TOKENIZER = "engine"
+BUNDLE = "bundle:"
+"""Begins the name of a vocabulary that the extra ``vocabularies`` carries."""
 
 
 class ExtractiveSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,7 +62,8 @@ class PoolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(
             description="How prompts are counted: empty estimates, engine asks the replica's "
-            "/tokenize, anything else is the path of the model's tokenizer.json."
+            "/tokenize, bundle:NAME takes a vocabulary of the extra vocabularies, anything else is "
+            "the path of the model's tokenizer.json."
         ),
     ] = ""
     max_input_tokens: Annotated[

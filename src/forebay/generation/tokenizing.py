@@ -1,4 +1,4 @@
-"""Prompts counted as the engines of a pool count them: by a ``tokenizer.json``, or by asking them.
+"""Prompts counted as the engines of a pool count them: by their vocabulary, or by asking them.
 
 Either is bounded in text and time. Where it does not come through, the caller's estimate stands.
 """
@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import importlib
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import msgspec
 
-from forebay.generation.settings import ENGINE_TOKENIZER, PoolSettings
+from forebay.generation.settings import BUNDLE, ENGINE_TOKENIZER, PoolSettings
+from forebay.generation.vocabularies import Counting, of_bundle, of_file
 from forebay.kernel.context import RequestContext
-from forebay.kernel.errors import ConfigError
 from forebay.kernel.stages import Message, TokenCounter
 
 log = logging.getLogger("forebay.generation")
@@ -30,7 +28,7 @@ PIECE_CHARACTERS = 1024
 """Encoded at once: the library holds the interpreter lock, 0.6 us a byte."""
 INLINE_CHARACTERS = 1024
 EXACT_CHARACTERS = 65_536
-FILE_S = 0.25
+LOCAL_S = 0.25
 ENGINE_S = 0.05
 ENGINE_BYTES = 65_536
 _MOST_BYTES = 4 * 1024 * 1024
@@ -39,20 +37,11 @@ _ABSENT = frozenset({401, 403, 404, 405, 501})
 _REMEMBERED = 512
 
 
-class FileCounter:
-    """Counts by a ``tokenizer.json``; a long text by its beginning and the estimate of the rest."""
+class LocalCounter:
+    """Counts in this process; a long text by its beginning and the estimate of the rest."""
 
-    def __init__(self, path: Path, estimate: TokenCounter) -> None:
-        library: Any = importlib.import_module("tokenizers")
-        try:
-            self._tokenizer = library.Tokenizer.from_file(str(path))
-        except Exception as error:
-            # The library raises bare Exception for every unreadable file.
-            raise ConfigError(
-                f"generation.pools: the tokenizer {path} cannot be read.", param="generation.pools"
-            ) from error
-        self._tokenizer.no_padding()
-        self._tokenizer.no_truncation()
+    def __init__(self, counting: Counting, estimate: TokenCounter) -> None:
+        self._counting = counting
         self._estimate = estimate
 
     def count(self, text: str) -> int:
@@ -70,7 +59,7 @@ class FileCounter:
             return sum(self.count(one.content) + MESSAGE_TOKENS for one in messages)
 
         try:
-            async with asyncio.timeout(FILE_S):
+            async with asyncio.timeout(LOCAL_S):
                 return await asyncio.to_thread(work)
         except TimeoutError:
             return None
@@ -81,8 +70,7 @@ class FileCounter:
     def _count(self, text: str, exact: int) -> int:
         head = text[:exact]
         counted = sum(
-            len(self._tokenizer.encode(piece, add_special_tokens=False).ids)
-            for piece in _pieces(head.encode("utf-8", "replace").decode())
+            self._counting(piece) for piece in _pieces(head.encode("utf-8", "replace").decode())
         )
         if len(text) <= exact:
             return counted
@@ -180,7 +168,7 @@ class EngineCounter:
 class PoolTokens:
     """The counters of the pools that have one."""
 
-    def __init__(self, counters: Mapping[str, FileCounter | EngineCounter]) -> None:
+    def __init__(self, counters: Mapping[str, LocalCounter | EngineCounter]) -> None:
         self._counters = counters
 
     async def prompt(self, ctx: RequestContext, messages: Sequence[Message]) -> int | None:
@@ -191,7 +179,7 @@ class PoolTokens:
     def written(self, pool: str, text: str) -> int | None:
         """Tokens of a text the pool wrote, at once; None: the estimate stands."""
         counter = self._counters.get(pool)
-        return counter.count_inline(text) if isinstance(counter, FileCounter) else None
+        return counter.count_inline(text) if isinstance(counter, LocalCounter) else None
 
 
 @asynccontextmanager
@@ -199,18 +187,27 @@ async def open_tokens(
     pools: Sequence[PoolSettings], estimate: TokenCounter
 ) -> AsyncIterator[PoolTokens | None]:
     """Counters for the pools that ask for one; None when none does."""
-    counters: dict[str, FileCounter | EngineCounter] = {}
+    counters: dict[str, LocalCounter | EngineCounter] = {}
+    local: dict[str, LocalCounter] = {}
     try:
         for pool in pools:
             if pool.tokenizer == ENGINE_TOKENIZER:
                 counters[pool.name] = EngineCounter(pool)
             elif pool.tokenizer:
-                path = Path(pool.tokenizer)
-                counters[pool.name] = await asyncio.to_thread(FileCounter, path, estimate)
+                if pool.tokenizer not in local:
+                    counting = await asyncio.to_thread(_counting, pool.tokenizer)
+                    local[pool.tokenizer] = LocalCounter(counting, estimate)
+                counters[pool.name] = local[pool.tokenizer]
         yield PoolTokens(counters) if counters else None
     finally:
         for counter in counters.values():
             await counter.close()
+
+
+def _counting(tokenizer: str) -> Counting:
+    if tokenizer.startswith(BUNDLE):
+        return of_bundle(tokenizer.removeprefix(BUNDLE))
+    return of_file(Path(tokenizer))
 
 
 def _pieces(text: str) -> list[str]:

@@ -90,6 +90,16 @@ def test_a_missing_key_and_a_missing_pool_are_told() -> None:
 
 
 @pytest.mark.parametrize("installed", [False, True])
+def test_a_vocabulary_without_its_package_is_told(
+    installed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(util, "find_spec", lambda _: object() if installed else None)
+    found = looked_at(generation=pool(NOWHERE, tokenizer="bundle:qwen3"))
+    told = [one.remedy for one in found if one.detail == "splintr: not installed"]
+    assert told == ([] if installed else ["run `make setup-vocabularies`."])
+
+
+@pytest.mark.parametrize("installed", [False, True])
 def test_what_a_local_model_lacks_is_told(
     installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,8 @@ from aiohttp import web
 
 from forebay.generation import tokenizing
 from forebay.generation.settings import PoolSettings
-from forebay.generation.tokenizing import FileCounter, PoolTokens, _pieces, open_tokens
+from forebay.generation.tokenizing import LocalCounter, PoolTokens, _pieces, open_tokens
+from forebay.generation.vocabularies import of_file
 from forebay.kernel.clock import Deadline, VirtualClock
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.errors import ConfigError
@@ -144,7 +145,7 @@ async def test_a_file_counts_prompts_and_cut_answers(tokenizer: Path) -> None:
 
 
 def test_long_texts_are_counted_by_their_beginning(tokenizer: Path) -> None:
-    counter = FileCounter(tokenizer, WordCounter())
+    counter = LocalCounter(of_file(tokenizer), WordCounter())
     text = "abc " * 40_000
     assert counter.count(text) == pytest.approx(len(text), rel=0.01)
     assert counter.count_inline(text) == pytest.approx(len(text), rel=0.01)
