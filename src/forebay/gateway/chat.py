@@ -12,7 +12,7 @@ from forebay.gateway.exchange import JSON_HEADERS, STREAM_HEADERS, Exchange, sta
 from forebay.gateway.parts import GatewayParts
 from forebay.gateway.rendering import AnswerFrame, citation_body, forebay_body, usage_body
 from forebay.gateway.replay import Replay, Replays, Telling, Template
-from forebay.gateway.watching import ReadAhead
+from forebay.gateway.watching import WriteBehind
 from forebay.kernel.context import RequestContext
 from forebay.kernel.errors import EngineError, InvalidRequest
 from forebay.kernel.stages import Message, Sampling
@@ -92,27 +92,35 @@ class ChatRoute:
         x.unsent = writer.flush
         clock, metrics = self._parts.clock, self._parts.metrics
         written_at = 0.0
+
+        async def write(batch: list[AnswerDelta | AnswerEnd]) -> None:
+            nonlocal written_at
+            data = writer.encode(batch)
+            if not data:
+                return
+            if not x.started:
+                x.first_text_at = clock.now()
+                await x.start_stream(stage_headers(x.context))
+            elif isinstance(batch[0], AnswerDelta):
+                metrics.itl(clock.now() - written_at)
+            written_at = clock.now()
+            if writer.end is not None:
+                x.usage, x.model = writer.end.usage, writer.end.model
+                self._remember(x, request, frame)
+                await x.finish(data)
+            else:
+                await x.write(data)
+
+        # The source is closed before the rest is written: a slow reader holds nothing of it.
         answer = self._parts.answering.answer(x.context, request)
-        async with ReadAhead(answer, join=_joined) as events:
-            while not writer.ended:
-                batch = await events.batch()
-                if not batch:
-                    raise _cut()
-                data = writer.encode(batch)
-                if not data:
-                    continue
-                if not x.started:
-                    x.first_text_at = clock.now()
-                    await x.start_stream(stage_headers(x.context))
-                elif isinstance(batch[0], AnswerDelta):
-                    metrics.itl(clock.now() - written_at)
-                written_at = clock.now()
-                if writer.end is not None:
-                    x.usage, x.model = writer.end.usage, writer.end.model
-                    self._remember(x, request, frame)
-                    await x.finish(data)
-                else:
-                    await x.write(data)
+        async with WriteBehind(write, join=_joined) as behind, closing(answer) as events:
+            async for event in events:
+                if behind.put(event):
+                    await behind.room()
+                if isinstance(event, AnswerEnd):
+                    break
+        if not writer.ended:
+            raise _cut()
 
     def _remember(self, x: Exchange, request: AnswerRequest, frame: AnswerFrame) -> None:
         """Spare the next request that is equal to this one the long way, if it was a hit.

@@ -1,13 +1,11 @@
-"""Work beside a request's own task: noticing that the client left, reading an answer ahead."""
+"""Work beside a request's own task: noticing that the client left, writing an answer behind."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
-
-from forebay.kernel.streams import closing
 
 T = TypeVar("T")
 
@@ -53,32 +51,35 @@ class DisconnectWatch:
                 return
 
 
-class ReadAhead(Generic[T]):
-    """Iterates a stream in a task of its own and hands over whatever has come, as one batch.
+class WriteBehind(Generic[T]):
+    """Writes what is put in by a task of its own, whatever has come meanwhile as one batch.
 
-    What arrives together leaves together: one write instead of many. At most ``bound`` items
-    wait; the source then stands still, unless ``join`` makes fewer of them. Leaving the block
-    closes the source.
+    What arrives together leaves together: one write instead of many, and no slow reader holds up
+    the source until ``bound`` items wait, unless ``join`` makes fewer of them. What is over within
+    one turn of the loop is written, or refused, without a task. Leaving the block writes the rest,
+    unless it is left by a cancellation; an error of ``write`` ends the block.
     """
 
     def __init__(
         self,
-        source: AsyncIterator[T],
+        write: Callable[[list[T]], Awaitable[None]],
         bound: int = 256,
         join: Callable[[list[T]], list[T]] | None = None,
     ) -> None:
-        self._source = source
+        self._write = write
         self._bound = bound
         self._join = join
         self._items: list[T] = []
         # A bare future for each wait: an event costs twice as much, once for every token.
         self._arrived: asyncio.Future[None] | None = None
         self._taken: asyncio.Future[None] | None = None
-        self._ended = False
         self._task: asyncio.Task[None] | None = None
+        self._owner: asyncio.Task[Any] | None = None
+        self._writing = False
+        self._ended = False
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.get_running_loop().create_task(self._read())
+        self._owner = asyncio.current_task()
         return self
 
     async def __aexit__(
@@ -87,42 +88,83 @@ class ReadAhead(Generic[T]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._task is not None
-        if not self._task.done():
-            self._task.cancel()
-            await asyncio.wait({self._task})
-        if not self._task.cancelled():
-            # Read, so that it is not reported as lost; ``batch`` has raised it where it counts.
-            self._task.exception()
+        broke = self._task is not None and self._task.done()
+        self._ended = True
+        if broke:
+            assert self._owner is not None
+            # The cancellation that the task sent; another one besides is not taken back.
+            if self._owner.uncancel() and isinstance(error, asyncio.CancelledError):
+                return
+        elif isinstance(error, asyncio.CancelledError):
+            await self._drop()
+            return
+        await self._finish()
 
-    async def batch(self) -> list[T]:
-        """Return what has arrived, waiting for the first; empty at the end; raises its error."""
-        if not self._items and not self._ended:
-            self._arrived = asyncio.get_running_loop().create_future()
-            await self._arrived
+    def put(self, item: T) -> bool:
+        """Add an item; whether so many wait that the source must stand still: see ``room``."""
+        self._items.append(item)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        else:
+            _wake(self._arrived)
+        return len(self._items) >= self._bound
+
+    async def room(self) -> None:
+        """Wait until there is room again; raises what ended the writing."""
+        assert self._task is not None
+        if self._task.done():
+            self._task.result()
+        if self._join is not None:
+            self._items = self._join(self._items)
+        if len(self._items) >= self._bound:
+            self._taken = asyncio.get_running_loop().create_future()
+            await self._taken
+
+    async def _run(self) -> None:
+        try:
+            while self._items or not self._ended:
+                if not self._items:
+                    self._arrived = asyncio.get_running_loop().create_future()
+                    await self._arrived
+                    continue
+                await self._write_all()
+        except Exception:  # whatever it is, the owner raises it
+            if not self._ended:
+                assert self._owner is not None
+                self._owner.cancel()
+            raise
+
+    async def _write_all(self) -> None:
         items, self._items = self._items, []
         _wake(self._taken)
-        if not items and self._ended:
-            assert self._task is not None
-            await self._task
-        return items
+        self._writing = True
+        await self._write(items)
+        self._writing = False
 
-    async def _read(self) -> None:
+    async def _finish(self) -> None:
+        if self._task is None:
+            return
+        if not self._writing:
+            # At once: the task would only do it a turn of the loop later. It holds nothing.
+            self._task.cancel()
+            if self._items:
+                await self._write_all()
+            return
         try:
-            async with closing(self._source):
-                async for item in self._source:
-                    self._items.append(item)
-                    _wake(self._arrived)
-                    if len(self._items) < self._bound:
-                        continue
-                    if self._join is not None:
-                        self._items = self._join(self._items)
-                    if len(self._items) >= self._bound:
-                        self._taken = asyncio.get_running_loop().create_future()
-                        await self._taken
-        finally:
-            self._ended = True
-            _wake(self._arrived)
+            await asyncio.wait({self._task})
+        except asyncio.CancelledError:
+            await self._drop()
+            raise
+        self._task.result()
+
+    async def _drop(self) -> None:
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        if not self._task.cancelled():
+            # Read, so that it is not reported as lost: the cancellation is what counts.
+            self._task.exception()
 
 
 def _wake(waiting: asyncio.Future[None] | None) -> None:

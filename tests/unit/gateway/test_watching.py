@@ -1,4 +1,4 @@
-"""Reading ahead and noticing departures: whatever ends first, nothing stays behind."""
+"""Writing behind and noticing departures: whatever ends first, nothing stays behind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from forebay.gateway.lag import watch_lag
-from forebay.gateway.watching import DisconnectWatch, ReadAhead
+from forebay.gateway.watching import DisconnectWatch, WriteBehind
 from forebay.kernel.clock import SystemClock
 from forebay.kernel.streams import closing
 
@@ -39,74 +39,146 @@ class Source:
             self.closed = True
 
 
+class Reader:
+    """Takes what is written: slowly, not at all, or until it breaks."""
+
+    def __init__(self, *, breaks_at: int | None = None, stands: bool = False) -> None:
+        self.batches: list[list[Any]] = []
+        self.goes_on = asyncio.Event()
+        if not stands:
+            self.goes_on.set()
+        self._breaks_at = breaks_at
+
+    @property
+    def written(self) -> list[Any]:
+        return [item for batch in self.batches for item in batch]
+
+    async def write(self, batch: list[Any]) -> None:
+        self.batches.append(batch)
+        if len(self.batches) == self._breaks_at:
+            raise ConnectionError("gone")
+        await self.goes_on.wait()
+
+
+async def relay(source: Source, reader: Reader, **more: Any) -> None:
+    async with WriteBehind(reader.write, **more) as behind, closing(source.stream()) as items:
+        async for item in items:
+            if behind.put(item):
+                await behind.room()
+
+
+async def turns(count: int = 20) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 async def test_what_arrives_together_leaves_together() -> None:
-    source = Source(1, 2, 3, "tick", "tick", "tick", 4)
-    async with ReadAhead(source.stream()) as ahead:
-        assert await ahead.batch() == [1, 2, 3]
-        assert await ahead.batch() == [4]
-        assert await ahead.batch() == []
+    source, reader = Source(1, 2, 3, "tick", "tick", "tick", 4), Reader()
+    await relay(source, reader)
+    assert reader.batches == [[1, 2, 3], [4]]
     assert source.closed
 
 
-async def test_an_error_comes_after_what_came_before_it() -> None:
-    source = Source(1, ValueError("broken"))
-    async with ReadAhead(source.stream()) as ahead:
-        assert await ahead.batch() == [1]
-        with pytest.raises(ValueError, match="broken"):
-            await ahead.batch()
+async def test_what_is_over_within_one_turn_is_written_in_it() -> None:
+    reader = Reader()
+    turned: list[bool] = []
+    asyncio.get_running_loop().call_soon(turned.append, True)
+    async with WriteBehind(reader.write) as behind:
+        behind.put(1)
+        behind.put(2)
+    assert reader.batches == [[1, 2]]
+    async with WriteBehind(reader.write):
+        pass
+    with pytest.raises(ValueError, match="refused"):
+        async with WriteBehind(reader.write):
+            raise ValueError("refused")
+    assert len(reader.batches) == 1
+    assert turned == []
+
+
+@pytest.mark.parametrize("before", [(1,), (1, "tick"), (1, "tick", "tick", 2)])
+async def test_an_error_comes_after_what_came_before_it(before: tuple[Any, ...]) -> None:
+    source, reader = Source(*before, ValueError("broken")), Reader()
+    with pytest.raises(ValueError, match="broken"):
+        await relay(source, reader)
+    assert reader.written == [item for item in before if item != "tick"]
     assert source.closed
 
 
 async def test_the_source_stands_still_at_the_bound() -> None:
-    source = Source(*range(1, 100))
-    async with ReadAhead(source.stream(), bound=10) as ahead:
-        await asyncio.sleep(0.01)
-        assert source.given == 10
-        total = 0
-        while batch := await ahead.batch():
-            assert len(batch) <= 10
-            total += len(batch)
-        assert total == 99
+    source, reader = Source("tick", *range(1, 100)), Reader(stands=True)
+    task = asyncio.get_running_loop().create_task(relay(source, reader, bound=10))
+    await turns()
+    assert source.given <= 20
+    reader.goes_on.set()
+    await task
+    assert max(map(len, reader.batches)) <= 10
+    assert reader.written == list(range(1, 100))
 
 
 async def test_joined_the_source_goes_on_as_far_as_joining_helps() -> None:
     def joined(numbers: list[int]) -> list[int]:
         return [sum(numbers)] if sum(numbers) < 1000 else numbers
 
-    source = Source(*range(1, 100))
-    async with ReadAhead(source.stream(), bound=10, join=joined) as ahead:
-        await asyncio.sleep(0.01)
-        assert 10 < source.given < 99
-        total = 0
-        while batch := await ahead.batch():
-            assert len(batch) <= 10
-            total += sum(batch)
-        assert total == sum(range(1, 100))
+    source, reader = Source("tick", *range(1, 100)), Reader(stands=True)
+    task = asyncio.get_running_loop().create_task(relay(source, reader, bound=10, join=joined))
+    await turns()
+    assert 20 < source.given < 99
+    reader.goes_on.set()
+    await task
+    assert max(map(len, reader.batches)) <= 10
+    assert sum(reader.written) == sum(range(1, 100))
 
 
-async def test_leaving_early_closes_the_source() -> None:
-    source = Source(1, None)
-    async with ReadAhead(source.stream()) as ahead:
-        assert await ahead.batch() == [1]
-    assert source.closed
-
-
-@pytest.mark.parametrize("turns", range(8))
-async def test_cancelling_at_each_await_closes_the_source(turns: int) -> None:
-    source = Source(1, "tick", 2, "tick", 3, None)
-
-    async def use() -> None:
-        async with ReadAhead(source.stream()) as ahead:
-            while await ahead.batch():
-                await asyncio.sleep(0)
-
+@pytest.mark.parametrize("source", [Source(1, "tick", None), Source(1, "tick", *range(99))])
+async def test_a_reader_that_breaks_ends_the_source(source: Source) -> None:
+    reader = Reader(breaks_at=1)
     before = asyncio.all_tasks()
-    task = asyncio.get_running_loop().create_task(use())
-    for _ in range(turns):
-        await asyncio.sleep(0)
+    with pytest.raises(ConnectionError):
+        await relay(source, reader, bound=10)
+    assert source.closed
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()
+    await turns(1)
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_reader_that_breaks_at_the_end_is_told() -> None:
+    with pytest.raises(ConnectionError):
+        await relay(Source(1, "tick", "tick", 2), Reader(breaks_at=2))
+    with pytest.raises(ConnectionError):
+        await relay(Source(1), Reader(breaks_at=1))
+
+
+async def test_a_cancellation_counts_beside_a_reader_that_breaks() -> None:
+    reader = Reader(stands=True, breaks_at=2)
+    task = asyncio.get_running_loop().create_task(relay(Source(1, "tick", 2, None), reader))
+    await turns(5)
+    reader.goes_on.set()
+    await turns(2)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_time_that_runs_out_is_told_as_such() -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await relay(Source(1, "tick", None), Reader(stands=True))
+
+
+@pytest.mark.parametrize("stands", [False, True])
+@pytest.mark.parametrize("count", range(8))
+async def test_cancelling_at_each_await_closes_the_source(count: int, stands: bool) -> None:
+    source = Source(1, "tick", 2, "tick", 3, None)
+    before = asyncio.all_tasks()
+    task = asyncio.get_running_loop().create_task(relay(source, Reader(stands=stands)))
+    await turns(count)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await turns(1)
     assert asyncio.all_tasks() == before
     assert source.closed or source.given == 0
 
