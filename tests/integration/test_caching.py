@@ -345,6 +345,7 @@ def test_every_process_forgets(tmp_path: Path) -> None:
 def test_processes_share_through_redis_and_survive_what_is_poisoned(tmp_path: Path) -> None:
     with keeper() as redis:
         config = f'{PATIENT}[coordination]\nredis_url = "{redis.connection_url}"\n'
+        config += "[cache.store]\ntimeout_ms = 5000\n"  # however busy this machine is
         with served(tmp_path, config, "--workers", "2") as server:
             server.ask.put("kb", "dam.md", "# Dam\n\nThe spillway is 120 metres long.\n")
             lines = lines_to(server)
@@ -366,7 +367,8 @@ def test_what_processes_share_is_forgotten_too_and_no_claim_outlives_its_answer(
 ) -> None:
     rule = f"{RULE}min_ms = 100000\n"
     with keeper() as redis:
-        config = f'{PATIENT}[coordination]\nredis_url = "{redis.connection_url}"\n{rule}'
+        config = f'{PATIENT}[coordination]\nredis_url = "{redis.connection_url}"\n'
+        config += f"[cache.store]\ntimeout_ms = 5000\n{rule}"
         with served(tmp_path, config, "--workers", "2") as server:
             server.ask.put("kb", "dam.md", "# Dam\n\nThe spillway is 120 metres long.\n")
             values = Valkey(port=redis.port)
