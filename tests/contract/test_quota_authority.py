@@ -16,7 +16,7 @@ from forebay.coordination.redis_quota import RedisAuthority
 from forebay.coordination.settings import CoordinationSettings
 from forebay.kernel.clock import SystemClock
 from forebay.kernel.errors import AllInUse, ConfigError, Unavailable
-from forebay.kernel.quotas import QuotaAuthority, QuotaCall, SharedBucket
+from forebay.kernel.quotas import QuotaAuthority, QuotaCall, SharedBucket, WorkPlaces
 from forebay.policy.quota import (
     Claim,
     LeasedLedger,
@@ -28,7 +28,7 @@ from forebay.policy.quota import (
     SharingSettings,
 )
 from forebay.store.remote import WriterServer
-from forebay.testing.quota_suite import AuthorityConformance, near, new_name
+from forebay.testing.quota_suite import AuthorityConformance, near, new_name, told
 
 
 class Bucket300(AuthorityConformance):
@@ -90,8 +90,11 @@ STRANGE = (
         b"$3\r\n\xff\xfe\xfd\r\n",
         b"HTTP/1.1 400 x\r\n",
     ),
-    *(b"*3\r\n:1\r\n*0\r\n*0\r\n", b"*3\r\n:1\r\n*2\r\n$3\r\nnan\r\n:0\r\n*2\r\n:0\r\n:0\r\n"),
-    *(b"*3\r\n:1\r\n*2\r\n:5\r\n:0\r\n*2\r\n:9\r\n:0\r\n", b"*" * 5000),
+    b"*4\r\n:1\r\n*0\r\n*0\r\n*0\r\n",
+    b"*4\r\n:1\r\n*2\r\n$3\r\nnan\r\n:0\r\n*2\r\n:0\r\n:0\r\n*0\r\n",
+    b"*4\r\n:1\r\n*2\r\n:5\r\n:0\r\n*2\r\n:9\r\n:0\r\n*0\r\n",
+    b"*4\r\n:1\r\n*2\r\n:5\r\n:0\r\n*2\r\n:0\r\n:0\r\n*2\r\n:1\r\n:1\r\n",
+    b"*" * 5000,
 )
 
 
@@ -178,6 +181,26 @@ class TestRedis(Bucket300):
         assert reply.processes == 1
         assert near((await authority.exchange(QuotaCall((bucket,)))).levels[0], 40)
 
+    async def test_places_of_a_process_that_says_nothing_more_are_free(
+        self, authority: RedisAuthority
+    ) -> None:
+        name = new_name()
+        await authority.exchange(told("here", 1, WorkPlaces(name, 4, 1)))
+        key = f"{{forebay:quota}}:places:{name}"
+        async with authority.connections.use() as redis:
+            assert 4_000 < await redis.pttl(key) <= 5_000
+            seconds, _ = await redis.time()
+            for process, since in (("gone", seconds - 6), ("ahead", seconds + 60)):
+                await redis.hset(key, process, f"2 1 {since}")
+            await redis.hset(key, "recent", f"1 1 {seconds - 3}")
+            await redis.hset(key, "spoilt", "x")
+            reply = await authority.exchange(told("here", 2, WorkPlaces(name, 4, 1, 4)))
+            assert reply.places == ((2, 0),)
+            assert sorted(await redis.hkeys(key)) == ["here", "recent"]
+            await redis.set(key, "no hash")
+        reply = await authority.exchange(told("here", 3, WorkPlaces(name, 4, 1, 1)))
+        assert reply.places == ((1, 2),)
+
     async def test_connections_that_are_all_in_use_are_no_outage(
         self, valkey: ValkeyServer
     ) -> None:
@@ -193,7 +216,7 @@ class TestRedis(Bucket300):
         await shared.start()
         async with asyncio.TaskGroup() as group, AsyncExitStack() as held:
             running = group.create_task(shared.run())
-            for _ in range(2):
+            for _ in range(3):
                 _ = await held.enter_async_context(authority.connections.use())
             with pytest.raises(AllInUse):
                 await authority.exchange(QuotaCall())

@@ -24,7 +24,7 @@ from forebay.policy.gate import GateSettings, PoolGate
 from forebay.policy.hedge import Hedger
 from forebay.policy.limit import LimitSettings
 from forebay.policy.open_gate import OpenGate
-from forebay.policy.quota import QuotaLedger, SharedQuotas
+from forebay.policy.quota import KeptPlaces, QuotaLedger, SharedQuotas
 from forebay.policy.shed import ShedSettings
 from forebay.policy.tail import TailChange, TailSettings
 
@@ -84,7 +84,8 @@ async def open_admission(
             hook.told(pool, change, actions(gates[pool], change))
 
         hedgers = _hedgers(settings, gates)
-        admission = Admission(desk, told, shared, hedgers, lambda: ledger.present(clock.now()))
+        places = KeptPlaces(own.places, clock) if shared is None else shared.places
+        admission = Admission(desk, told, shared, hedgers, places)
         quotas = Overriding(folder, admission, settings.admission)
         quotas.look()
         engines = gates.values() if settings.generation.backend == "openai" else ()

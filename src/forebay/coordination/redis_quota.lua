@@ -1,6 +1,7 @@
 -- One exchange of quotas: all or none for each reservation, in the server's time.
--- KEYS: the buckets, then the processes present.
--- ARGV: number of buckets, lease share, seconds a process counts, its name or "";
+-- KEYS: the buckets, the processes present, the tenants whose places at work are told.
+-- ARGV: number of buckets, lease share, seconds a process counts, its name or "", its call's number;
+--       by tenant: places, held, wanted, extra;
 --       by bucket: rate, burst, charge, extra, unit;
 --       by reservation: number of pairs, then bucket (from 1) and amount of each.
 -- A bucket is "level at burst"; one that is full equals none and has no key.
@@ -8,7 +9,44 @@ local clock = redis.call('TIME')
 local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
 local count, share = tonumber(ARGV[1]), tonumber(ARGV[2])
 local said, level, before = {}, {}, {}
-local at = 5
+local at = 6
+local places = {}
+for i = count + 2, #KEYS do
+    local most, held = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
+    local wanted, extra = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+    at = at + 4
+    -- By process "held number since"; what is no such thing is as if it were lost.
+    local kept = redis.pcall('HGETALL', KEYS[i])
+    if kept.err then
+        redis.call('DEL', KEYS[i])
+        kept = {}
+    end
+    local free, late = most - held, false
+    for j = 1, #kept, 2 do
+        local n, number, since = string.match(kept[j + 1], '^(%d+) (%d+) (%S+)$')
+        since = tonumber(since or '')
+        if not since or since > now or now - since >= tonumber(ARGV[3]) then
+            redis.call('HDEL', KEYS[i], kept[j])
+        elseif kept[j] == ARGV[4] then
+            late = tonumber(number) >= tonumber(ARGV[5])
+        else
+            free = free - tonumber(n)
+        end
+    end
+    local given = 0
+    if late then
+        free = 0
+    else
+        free = math.max(0, free)
+        given = math.min(wanted, free)
+        given = given + math.min(extra, math.floor((free - given) * share))
+        local value = string.format('%.0f %s %.17g', held + given, ARGV[5], now)
+        redis.call('HSET', KEYS[i], ARGV[4], value)
+        redis.call('PEXPIRE', KEYS[i], math.ceil(tonumber(ARGV[3]) * 1000))
+    end
+    places[#places + 1] = given
+    places[#places + 1] = free - given
+end
 for i = 1, count do
     local rate, burst = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
     said[i] = { rate = rate, burst = burst, extra = tonumber(ARGV[at + 3]), unit = tonumber(ARGV[at + 4]) }
@@ -75,4 +113,4 @@ if ARGV[4] ~= '' then
     redis.call('PEXPIRE', names, math.ceil(seconds * 1000))
     present = redis.call('ZCARD', names)
 end
-return { present, answer, refusals }
+return { present, answer, refusals, places }

@@ -65,6 +65,7 @@ class RedisAuthority:
         """See ``QuotaAuthority``."""
         keys = [f"{self._tag}:{one.dimension}:{one.key}" for one in call.buckets]
         keys.append(f"{self._tag}:processes")
+        keys += [f"{self._tag}:places:{one.key}" for one in call.places]
         words = (*keys, *_arguments(call))
         try:
             async with self.connections.use() as redis:
@@ -84,8 +85,8 @@ class RedisAuthority:
 
 
 def connections_most(settings: CoordinationSettings) -> int:
-    """Connections there may be: one a call, and one for the beat beside them."""
-    return settings.max_connections + 1
+    """Connections there may be: one a call, and one each for the beat and for places at work."""
+    return settings.max_connections + 2
 
 
 class _KeepAll:
@@ -106,7 +107,10 @@ class _KeepAll:
 
 
 def _arguments(call: QuotaCall) -> list[str | int | float]:
-    words: list[str | int | float] = [len(call.buckets), LEASE_SHARE, PRESENCE_S, call.process]
+    words: list[str | int | float] = [len(call.buckets), LEASE_SHARE, PRESENCE_S]
+    words += (call.process, call.number)
+    for of in call.places:
+        words += (of.most, of.held, of.wanted, of.extra)
     for one in call.buckets:
         words += (one.rate_per_s, one.burst, one.charge, one.extra, one.unit)
     for wanted in call.reservations:
@@ -118,7 +122,7 @@ def _arguments(call: QuotaCall) -> list[str | int | float]:
 
 def _reply(found: Any, call: QuotaCall) -> QuotaReply:
     """What the script returned; ``ValueError`` and the like for what it never returns."""
-    present, answer, refusals = found
+    present, answer, refusals, places = found
     reply = QuotaReply(
         levels=tuple(map(float, answer[::2])),
         extras=tuple(map(float, answer[1::2])),
@@ -127,9 +131,11 @@ def _reply(found: Any, call: QuotaCall) -> QuotaReply:
             for worst, wait_s in zip(refusals[::2], refusals[1::2], strict=True)
         ),
         processes=int(present),
+        places=tuple(zip(map(int, places[::2]), map(int, places[1::2]), strict=True)),
     )
-    counted = (len(reply.levels), len(reply.extras), len(reply.refusals))
-    if counted != (len(call.buckets), len(call.buckets), len(call.reservations)):
+    counted = (len(reply.levels), len(reply.extras), len(reply.refusals), len(reply.places))
+    told = len(call.buckets)
+    if counted != (told, told, len(call.reservations), len(call.places)):
         raise ValueError("the answer is to another call")
     if not all(map(math.isfinite, (*reply.levels, *reply.extras))):
         raise ValueError("no bucket holds that")

@@ -38,16 +38,35 @@ class SharedBucket(msgspec.Struct, frozen=True, array_like=True, gc=False):
     unit: float = 0.0
 
 
+class WorkPlaces(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The places at work of a tenant, as one process has them.
+
+    It ``held`` so many of ``most`` when it spoke, wants ``wanted`` more for requests that wait,
+    and may get up to ``extra`` on top, in ``LEASE_SHARE`` of those that are left then.
+    """
+
+    key: str
+    most: int
+    held: int
+    wanted: int = 0
+    extra: int = 0
+
+
 class QuotaCall(msgspec.Struct, frozen=True, array_like=True):
     """A batch from one process.
 
     ``reservations`` name buckets by their place in ``buckets``, with the amount each must pay.
     ``process`` is a name that counts it among those present; empty: it was named a moment ago.
+    ``places`` say all that the named process holds of theirs; what it does not say for
+    ``PRESENCE_S`` is free again. A call with a ``number`` that is not above the one before came
+    late: it changes no places.
     """
 
     buckets: tuple[SharedBucket, ...] = ()
     reservations: tuple[tuple[tuple[int, float], ...], ...] = ()
     process: str = ""
+    places: tuple[WorkPlaces, ...] = ()
+    number: int = 0
 
 
 class QuotaReply(msgspec.Struct, frozen=True, array_like=True):
@@ -55,13 +74,15 @@ class QuotaReply(msgspec.Struct, frozen=True, array_like=True):
 
     ``levels`` and ``extras`` are by bucket, after everything; ``refusals`` by reservation: None
     when it was granted, else the bucket that pays last and the seconds until it can.
-    ``processes`` counts those present, 0 when the call named none.
+    ``processes`` counts those present, 0 when the call named none. ``places`` are how many more of
+    each the process has, and how many are left then.
     """
 
     levels: tuple[float, ...] = ()
     extras: tuple[float, ...] = ()
     refusals: tuple[tuple[int, float] | None, ...] = ()
     processes: int = 0
+    places: tuple[tuple[int, int], ...] = ()
 
 
 class QuotaAuthority(Protocol):

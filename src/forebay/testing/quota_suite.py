@@ -9,7 +9,7 @@ import asyncio
 import math
 import secrets
 
-from forebay.kernel.quotas import QuotaAuthority, QuotaCall, QuotaReply, SharedBucket
+from forebay.kernel.quotas import QuotaAuthority, QuotaCall, QuotaReply, SharedBucket, WorkPlaces
 
 SLOW_PER_S = 1e-6
 
@@ -22,6 +22,11 @@ def near(value: float, expected: float, within: float = 0.01) -> bool:
 def new_name() -> str:
     """A key nobody used before, with everything in it that a key may hold."""
     return f"租户/{secrets.token_hex(6)} {{x}}:*\n"
+
+
+def told(process: str, number: int, *places: WorkPlaces) -> QuotaCall:
+    """A call that only tells of places at work."""
+    return QuotaCall(process=process, places=places, number=number)
 
 
 class AuthorityConformance:
@@ -162,3 +167,53 @@ class AuthorityConformance:
         call = QuotaCall((bucket,), (((0, 100.0),),))
         replies = await asyncio.gather(*(authority.exchange(call) for _ in range(16)))
         assert sum(reply.refusals == (None,) for reply in replies) == 10
+
+    async def test_places_are_given_while_there_are_any_and_come_back_when_told(
+        self, authority: QuotaAuthority
+    ) -> None:
+        name = new_name()
+
+        async def say(process: str, number: int, held: int, wanted: int) -> tuple[int, int]:
+            reply = await authority.exchange(
+                told(process, number, WorkPlaces(name, 4, held, wanted))
+            )
+            return reply.places[0]
+
+        assert await say("a", 1, 0, 3) == (3, 1)
+        assert await say("b", 1, 0, 2) == (1, 0)
+        assert await say("b", 2, 1, 1) == (0, 0)
+        assert await say("a", 2, 1, 0) == (0, 2)
+        assert await say("b", 3, 1, 5) == (2, 0)
+        assert await say("a", 3, 0, 0) == (0, 1)
+
+    async def test_what_a_process_holds_is_so_even_where_it_is_too_much(
+        self, authority: QuotaAuthority
+    ) -> None:
+        name = new_name()
+        for number, process in enumerate("ab"):
+            held = WorkPlaces(name, 4, 3, 1)
+            reply = await authority.exchange(told(process, 1, held))
+            assert reply.places == ((1, 0) if number == 0 else (0, 0),)
+        smaller = await authority.exchange(told("b", 2, WorkPlaces(name, 2, 1, 1)))
+        assert smaller.places == ((0, 0),)
+
+    async def test_a_call_about_places_that_comes_late_changes_none(
+        self, authority: QuotaAuthority
+    ) -> None:
+        name = new_name()
+        assert (await authority.exchange(told("a", 7, WorkPlaces(name, 4, 3)))).places == ((0, 1),)
+        late = await authority.exchange(told("a", 6, WorkPlaces(name, 4, 0, 2)))
+        assert late.places == ((0, 0),)
+        other = await authority.exchange(told("b", 1, WorkPlaces(name, 4, 0, 4)))
+        assert other.places == ((1, 0),)
+
+    async def test_places_on_top_are_a_tenth_of_what_is_left(
+        self, authority: QuotaAuthority
+    ) -> None:
+        names = new_name(), new_name()
+        wide, narrow = (
+            WorkPlaces(name, most, 0, 1, 40) for name, most in zip(names, (101, 10), strict=True)
+        )
+        reply = await authority.exchange(told("a", 1, wide, narrow))
+        assert reply.places == ((11, 90), (1, 9))
+        assert reply.processes >= 1

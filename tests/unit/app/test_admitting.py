@@ -18,10 +18,12 @@ from forebay.app.admitting import _hedgers, open_admission, pools_of
 from forebay.app.settings import Settings
 from forebay.generation.signals import EngineEye, EngineSignal
 from forebay.kernel.clock import SystemClock
-from forebay.kernel.errors import ConfigError
+from forebay.kernel.errors import ConfigError, RateLimited
+from forebay.kernel.quotas import QuotaCall, WorkPlaces
+from forebay.policy.admission import Ask, Claimant
 from forebay.policy.bulkhead import RETRIEVAL_GATE
 from forebay.policy.gate import GateSettings, PoolGate, Ticket
-from forebay.policy.quota import LeasedLedger, SharedQuotas
+from forebay.policy.quota import LeasedLedger, LedgerAuthority, QuotaLedger, SharedQuotas
 
 
 def _gate_of(config: object) -> GateSettings:
@@ -200,14 +202,32 @@ async def test_processes_that_share_quotas_share_what_they_let_into_an_engine(
     }
     clock, ledger = SystemClock(), LeasedLedger(1.0)
     ledger.count(3, clock.now())
-    shared = cast(SharedQuotas, SimpleNamespace(ledger=ledger))
+    shared = cast(SharedQuotas, SimpleNamespace(ledger=ledger, places=object()))
     settings = msgspec.convert(config, Settings)
     async with open_admission(settings, clock, tmp_path, shared) as (admission, _):
         limit = admission.desk.gates["a"].limit
         assert (limit.limit, limit.processes) == (3, 3)
-        assert admission._processes() == 3
+        assert admission._places is shared.places
         ledger.processes = 1
         await _until(lambda: limit.limit == 9)
+
+
+async def test_the_keeper_of_the_quotas_knows_who_is_at_work_in_its_own_process(
+    tmp_path: Path,
+) -> None:
+    clock = SystemClock()
+    async with open_admission(Settings(), clock, tmp_path) as (admission, _):
+        assert isinstance(admission.desk.ledger, QuotaLedger)
+        who = Claimant(tenant="t", max_in_flight=2)
+        authority = LedgerAuthority(admission.desk.ledger, clock, itself=1)
+        call = QuotaCall(process="reader", places=(WorkPlaces("t", 2, 0, 2),), number=1)
+        async with admission.admit(Ask(who, "chat", "normal", clock.now() + 9, 10, cap=1)):
+            assert authority.carry_out(call).places == ((1, 0),)
+            with pytest.raises(RateLimited, match="2 requests in work"):
+                async with admission.admit(Ask(who, "chat", "normal", clock.now() + 9, 10, cap=1)):
+                    pass
+        again = QuotaCall(process="reader", places=(WorkPlaces("t", 2, 1, 1),), number=2)
+        assert authority.carry_out(again).places == ((1, 0),)
 
 
 async def test_engines_are_looked_at_and_what_they_show_is_followed(

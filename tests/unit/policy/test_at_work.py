@@ -21,7 +21,14 @@ from forebay.policy.admission import (
 )
 from forebay.policy.gate import GateSettings, PoolGate
 from forebay.policy.limit import LimitSettings
-from forebay.policy.quota import LeasedLedger, Limit, QuotaLedger, SharedQuotas, SharingSettings
+from forebay.policy.quota import (
+    KeptPlaces,
+    LeasedLedger,
+    Limit,
+    QuotaLedger,
+    SharedQuotas,
+    SharingSettings,
+)
 from tests.unit.policy.test_shared import Keeper
 
 MOST, PROCESSES = 4, 3
@@ -52,11 +59,9 @@ async def processes(keeper: Keeper) -> AsyncIterator[list[Admission]]:
             ledger.count(PROCESSES, CLOCK.now())
             tasks.append(group.create_task(shared.run()))
             stack.push_async_callback(shared.leave)
-            made.append(
-                Admission(desk(ledger), None, shared, None, lambda one=ledger: one.processes)  # type: ignore[misc]
-            )
+            made.append(Admission(desk(ledger), None, shared, None, shared.places))
         own = keeper.ledger
-        made.append(Admission(desk(own), None, None, None, lambda: own.present(CLOCK.now())))
+        made.append(Admission(desk(own), None, None, None, KeptPlaces(own.places, CLOCK)))
         try:
             yield made
         finally:
@@ -120,7 +125,9 @@ async def test_without_their_keeper_each_process_has_its_part() -> None:
     async with processes(keeper) as made:
         keeper.broken = True
         async with asyncio.timeout(5):
-            while not all(one._shared.alone for one in made[:2] if one._shared is not None):
+            while not all(
+                isinstance(one._shared, SharedQuotas) and one._shared.alone for one in made[:2]
+            ):
                 await asyncio.sleep(0.01)
                 async with in_work(made[:2], 1):
                     pass

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import Protocol
 
@@ -24,7 +25,7 @@ from forebay.policy.admission.desk import Ask, Desk, Entry
 from forebay.policy.admission.settings import AdmissionSettings
 from forebay.policy.gate import PoolGate, Ticket
 from forebay.policy.hedge import Hedger
-from forebay.policy.quota import Claim, Limit, Refusal, Reservation
+from forebay.policy.quota import Claim, Placing, Refusal, Reservation
 from forebay.policy.tail import TailChange
 from forebay.policy.waiting import Waiters
 
@@ -33,17 +34,8 @@ FADES = 0.98
 """What the answers before weigh beside the next one, in how many tokens come together."""
 
 
-WORK_BACK_S = 3600.0
-"""Seconds in which a tenant's places at work come back that a process took with it when it died."""
-
-
 class SharedReserving(Protocol):
-    """Reserves from quotas shared with other processes, which may take a round trip.
-
-    ``alone``: others are out of reach at present.
-    """
-
-    alone: bool
+    """Reserves from quotas shared with other processes, which may take a round trip."""
 
     async def obtain(self, claims: Sequence[Claim], amount: float) -> Reservation | Refusal:
         """Charge ``amount`` to every claim, or to none."""
@@ -199,10 +191,10 @@ class Admission:
         told: Callable[[str, TailChange], None] | None = None,
         shared: SharedReserving | None = None,
         hedgers: Mapping[str, Hedger] | None = None,
-        processes: Callable[[], int] = lambda: 1,
+        places: Placing | None = None,
     ) -> None:
         self.desk = desk
-        self._processes = processes
+        self._places = places
         self._told = told
         self._shared = shared
         self.hedgers = hedgers or {}
@@ -341,33 +333,25 @@ class Admission:
             entry = await self._charged(entry)
         except BaseException:
             if work is not None:
-                work.settle(0.0, self.desk.clock.now())
+                work()
             raise
         entry.work = work
         return entry
 
-    async def _at_work(self, entry: Entry) -> Reservation | None:
-        """One of the places that its tenant has in all processes together; None: it needs none.
+    async def _at_work(self, entry: Entry) -> Callable[[], None] | None:
+        """Take one of the places that its tenant has in all processes, and say how it is left.
 
-        Alone, each process has its part of them.
+        None: it needs none.
         """
         who, most = entry.ask.who, self.desk.most_in_flight(entry.ask.who)
-        if most is None or entry.ask.whole is not None or (count := self._processes()) == 1:
+        if most is None or entry.ask.whole is not None or self._places is None:
             return None
-        claims = (Claim("work", who.tenant, Limit(most / WORK_BACK_S, float(most))),)
-        if self._shared is None:
-            got = self.desk.ledger.reserve(claims, 1.0, self.desk.clock.now())
-        elif self._shared.alone:
-            self.desk.check_in_flight(who, max(1, most // count))
-            return None
-        else:
-            got = await self._shared.obtain(claims, 1.0)
-        if isinstance(got, Refusal):
+        if not await self._places.enter(who.tenant, most):
             raise RateLimited(
                 f"This tenant has {most} requests in work already, all its plan allows.",
                 retry_after_s=1.0,
             )
-        return got
+        return partial(self._places.leave, who.tenant)
 
     async def _charged(self, entry: Entry) -> Entry:
         claims, cost = entry.claims, entry.cost

@@ -7,7 +7,7 @@ server waits around them (``admission``); the simulator calls them on its virtua
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -87,7 +87,7 @@ class Entry:
         self.gate: PoolGate | None = None
         self.rate: RateState | None = None
         self.reservation: Reservation | None = None
-        self.work: Reservation | None = None  # its place among the tenant's in all processes
+        self.work: Callable[[], None] | None = None  # leaves its place among its tenant's
         self.prompt_tokens = 0
         self.completion_tokens = 0
         self.parts_used = 0.0  # cost of what was admitted under it
@@ -312,7 +312,7 @@ class Desk:
         if entry.reservation is not None:
             entry.reservation.settle(used, now)
         if entry.work is not None:
-            entry.work.settle(0.0, now)
+            entry.work()
         if entry.gate is not None:
             entry.ticket.output_tokens = entry.completion_tokens
             entry.gate.finish(entry.ticket, now, ok=ok)

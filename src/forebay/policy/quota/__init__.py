@@ -11,19 +11,24 @@ from forebay.policy.quota.ledger import (
     Reservation,
     largest,
 )
+from forebay.policy.quota.places import KeptPlaces, PlaceBook, Placing, SharedPlaces
 from forebay.policy.quota.shared import SharedQuotas, SharingSettings
 from forebay.policy.quota.windows import QuotaWindow, factor_at
 
 __all__ = [
     "Claim",
+    "KeptPlaces",
     "LeasedLedger",
     "LedgerAuthority",
     "Limit",
+    "PlaceBook",
+    "Placing",
     "QuotaLedger",
     "QuotaWindow",
     "Quotas",
     "Refusal",
     "Reservation",
+    "SharedPlaces",
     "SharedQuotas",
     "SharingSettings",
     "TokenBucket",

@@ -43,7 +43,11 @@ class LedgerAuthority:
             for bucket, said in zip(buckets, call.buckets, strict=True)
         )
         levels = tuple(bucket.level(now) for bucket in buckets)
-        return QuotaReply(levels, extras, refusals, self._present(call.process, now))
+        book, until = self._ledger.places, now + PRESENCE_S
+        places = tuple(
+            book.exchange(call.process, call.number, one, now, until) for one in call.places
+        )
+        return QuotaReply(levels, extras, refusals, self._present(call.process, now), places)
 
     def _present(self, process: str, now: float) -> int:
         if not process:

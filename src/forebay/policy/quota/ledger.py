@@ -17,6 +17,7 @@ import msgspec
 
 from forebay.kernel.quotas import PRESENCE_S
 from forebay.policy.quota.bucket import Limit, TokenBucket
+from forebay.policy.quota.places import PlaceBook
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -125,6 +126,7 @@ class QuotaLedger:
         self._max = max_buckets
         self._buckets: OrderedDict[tuple[str, str], TokenBucket] = OrderedDict()
         self.seen: dict[str, float] = {}  # other processes that charge it, and when they did
+        self.places = PlaceBook()
 
     def present(self, now: float) -> int:
         """Processes that decide on these quotas at present, the ledger's own included."""

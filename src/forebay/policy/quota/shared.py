@@ -19,6 +19,7 @@ from forebay.kernel.errors import AllInUse, Unavailable
 from forebay.kernel.quotas import QuotaAuthority, QuotaCall, QuotaReply
 from forebay.policy.quota.leased import Asked, LeasedLedger, Sent
 from forebay.policy.quota.ledger import Claim, Refusal, Reservation
+from forebay.policy.quota.places import SharedPlaces
 
 BATCH = 32
 MAX_WAITING = 1024
@@ -82,6 +83,7 @@ class SharedQuotas:
         self._settings = settings
         self._timeout_s = settings.timeout_s
         self._process = process
+        self.places = SharedPlaces(self, process, settings.timeout_s)
         self._failures = self._late_failures = 0
         self._calls = 0
         self._probe_s = PROBE_S
@@ -122,6 +124,26 @@ class SharedQuotas:
             raise
         return waiting.asked.result or ledger.reserve(claims, amount, self._clock.now())
 
+    async def carry(self, call: QuotaCall) -> QuotaReply | None:
+        """Exchange a call that moves no bucket; None where that failed."""
+        if self.alone:
+            return None
+        began_at = self._clock.now()
+        try:
+            reply = await self._call(call, self._timeout_s)
+        except AllInUse:
+            return None
+        except (TimeoutError, Unavailable) as error:
+            self._count_failure(error, self._clock.now() - began_at)
+            return None
+        self._failures = self._late_failures = 0
+        self.ledger.count(reply.processes, self._clock.now())
+        return reply
+
+    def present(self) -> int:
+        """Processes that decide on these quotas, as far as is known, this one included."""
+        return self.ledger.present(self._clock.now())
+
     async def start(self) -> None:
         """Look whether the authority answers; without it everything is decided alone."""
         await self._probe()
@@ -133,6 +155,7 @@ class SharedQuotas:
                 for _ in range(self._settings.max_calls):
                     group.create_task(self._send())
                 group.create_task(self._beat())
+                group.create_task(self.places.run())
         finally:
             for timer in (self._gathering, self._company):
                 if timer is not None:
@@ -140,6 +163,7 @@ class SharedQuotas:
 
     async def leave(self) -> None:
         """Give back everything unused and pay what is owed, before this process ends."""
+        await self.places.farewell()
         for _ in range(FAREWELL_CALLS):
             sent = self.ledger.farewell(self._clock.now())
             if self.alone or not sent.call.buckets:
@@ -276,6 +300,7 @@ class SharedQuotas:
                 await self._probe()
             else:
                 await self._exchange(self.ledger.call((), self._clock.now(), self._process))
+                self.places.beat()
 
     async def _probe(self) -> None:
         """Open connections, then see whether the authority answers in time."""
@@ -293,5 +318,6 @@ class SharedQuotas:
         self._failures = self._late_failures = 0
         if self.alone:
             self.alone, self._found_at = False, self._clock.now()
+            self.places.beat()
             if self.told is not None:
                 self.told(None)
