@@ -7,8 +7,9 @@ A scene has two things of a kind that the documents tell of, and a third that th
 facts are stated of both things, of one of them alone, or twice and differently. Each part of the
 scenes makes knowledge bases of its own, in either language and mixed (the second documents in the
 other language); every question goes through the production retriever with the built-in embedder
-and its five hits to the extractive generator. ``unseen.toml`` and ``fresh.toml`` are looked at as
-sums only; ``development`` and ``fresh`` have pages of prose, too, asked about as people do.
+and its five hits to the extractive generator. ``unseen.toml``, ``fresh.toml`` and
+``sealed.toml`` are looked at as sums only; all but ``unseen`` have pages of prose, too, asked about
+as people do.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ from forebay.testing.generation import context
 from forebay.testing.index_feed import MemoryIndexFeed
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("development", "unseen", "fresh")
-PAGES = ("development", "fresh")
+PARTS = ("development", "unseen", "fresh", "sealed")
+PAGES = ("development", "fresh", "sealed")
 LANGUAGES = ("en", "zh")
 Kind = Literal["answerable", "twice alike", "near miss", "unstated", "contradictory", "unrelated"]
 
