@@ -199,8 +199,6 @@ _TYPES = tuple((name, re.compile(asks), re.compile(shows)) for name, asks, shows
 _MEASURES = frozenset(
     "weekday clock year duration money weight length degrees share floor colour".split()
 )
-_SHOWN_BY_UNIT = frozenset("money weight length degrees floor colour".split())
-"""Measures whose units hardly mean anything else; "month" and "day" stand in many a sentence."""
 _POINTS_OF_TIME = frozenset("clock date when".split())
 """Types that bare words show; those of the question show nothing: "weekend" of a weekend shift."""
 _CLASSIFIER = re.compile(
@@ -264,7 +262,7 @@ class AnswerType:
         self._in_unit = None
         if any(begin in folded for begin in _ASKS_IN_UNIT):
             self._in_unit = next((shows for asks, shows in _IN_UNIT if asks.search(folded)), None)
-        self._name = found[1][0].split()[-1] if found and found[0] in _SHOWN_BY_UNIT else ""
+        self._name = found[1][0] if found and found[0] in _MEASURES else ""
         self._folded = folded
         self._stems = stems(folded)
         self._about = ""
@@ -284,7 +282,7 @@ class AnswerType:
         return self.asked in _MEASURES
 
     def unnamed(self, terms: Sequence[Term]) -> list[Term]:
-        """The terms, without weight for a measure's own name: "yellow" says its colour."""
+        """The terms, without weight for what only asks for a measure: "yellow" says its colour."""
         own = stems(self._name)
         return [
             msgspec.structs.replace(term, weight=0.0)

@@ -24,7 +24,7 @@ from forebay.generation.passages import PassageCache, cells
 from forebay.generation.selection import choose
 from forebay.generation.settings import ExtractiveSettings
 from forebay.generation.siblings import is_another
-from forebay.generation.statements import Telling, TellingModel, measured, tells
+from forebay.generation.statements import Telling, TellingModel, says_all, showing, tells
 from forebay.generation.subjects import Subject
 from forebay.generation.support import Reading, Scored, SupportModel, Weights, held_of, read
 from forebay.generation.terms import MAX_QUESTION_CHARACTERS, Term, question_terms
@@ -78,6 +78,8 @@ TELLING = TellingModel(
 
 MEASURED = 0.9
 """Log-odds of a quotation that shows the measure asked for, a duration or a price."""
+WHOLE = 1.2
+"""Log-odds of a statement that holds every word of the question: short ones hold little weight."""
 AGREEING = 1.5
 """Log-odds of a code or mark that question and passage share across languages, fitted likewise."""
 
@@ -149,17 +151,20 @@ class ExtractiveGenerator:
         terms = reading.terms
         asked = AnswerType(request.question), subject
         score = self._model.score(reading.features) - self._settings.strictness
-        if not reading.features.crossing:
+        crossing = reading.features.crossing
+        if not crossing:
             # What shows no such measure is refused below.
-            score += MEASURED * asked[0].is_measure
+            score += MEASURED * asked[0].is_measure + WHOLE * says_all(terms, reading)
         elif agrees(subject, reading.units):
             score += AGREEING
         if not terms or score < 0.0:
             return Draft((frame.refusal,), refused=True, score=score)
         chosen = self._choose(request, terms, reading, asked)
-        if asked[0].is_measure and not any(asked[0].shown(one.unit) for one in chosen):
-            measures = measured(asked[0], reading, chosen)
-            chosen = self._choose(request, terms, measures, asked) if measures.units else chosen
+        # Who approves such an amount is found by the amount.
+        typed = asked[0].is_measure or (subject.amounts and asked[0].asked and not crossing)
+        if typed and not any(asked[0].shown(one.unit) for one in chosen):
+            shown = showing(asked[0], reading, chosen)
+            chosen = self._choose(request, terms, shown, asked) if shown.units else chosen
         if (
             not chosen
             or is_another(request.question, terms, reading.held, chosen)

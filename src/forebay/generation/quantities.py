@@ -37,6 +37,17 @@ class Value(msgspec.Struct, frozen=True):
         return abs(self.number - other.number) <= _SAME_SHARE * max(self.number, other.number)
 
 
+class Counted(msgspec.Struct, frozen=True):
+    """A number where it stands: in its kind's unit, as it is written (``raw``), and its unit."""
+
+    kind: str
+    number: float
+    unit: str
+    raw: float
+    start: int
+    end: int
+
+
 Values = dict[str, set[Value]]
 
 _WORDS = {
@@ -51,6 +62,8 @@ _WORDS = {
     for value, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), 2)
 }
 _WRITTEN = re.compile(rf"\b({'|'.join(_WORDS)})\b(?=[ -]?[a-z]|[.,;]|$)")
+BY_STEM = {stem(word): digits for word, digits in _WORDS.items()}
+"""Digits of English numbers by their stem."""
 _ORDINAL = {
     word: value
     for value, word in enumerate(
@@ -155,9 +168,14 @@ _FLOOR = re.compile(rf"\b({'|'.join(_ORDINAL)}|\d+(?:st|nd|rd|th)) (floor|storey
 _YEAR_NUMBER = re.compile(r"1[5-9]\d\d|20\d\d")
 
 
+def in_digits(folded: str) -> str:
+    """A folded text with its English numbers up to ninety in digits; its length may change."""
+    return _WRITTEN.sub(lambda word: _WORDS[word[1]], folded)
+
+
 def quantities(text: str) -> Values:
     """Values of a text by kind, or by what is counted."""
-    folded = _WRITTEN.sub(lambda word: _WORDS[word[1]], fold(text))
+    folded = in_digits(fold(text))
     found: Values = {}
     for kind, value, start, end in _special(folded):
         found.setdefault(kind, set()).add(value)
@@ -255,10 +273,23 @@ def _shares(folded: str) -> _Read:
 
 def _plain(folded: str) -> Iterator[tuple[str, Value]]:
     less = _LESS.search(folded) is not None
+    for one in counted(folded):
+        percent = one.kind == "percent"
+        yield (
+            _percent(one.number, less=less) if percent else (one.kind, Value(one.number, one.unit))
+        )
+
+
+def counted(folded: str) -> Iterator[Counted]:
+    """The numbers of a folded text with what they count, in order; those with a sign before first.
+
+    A year stands for itself. Dates, times and shares in words are not looked for.
+    """
     for match in _PREFIXED.finditer(folded):
         kind, factor = _UNITS[match["unit"]]
-        yield kind, Value(factor * _number(match["digits"]), kind)
-    for match in _QUANTITY.finditer(_PREFIXED.sub(" ", folded)):
+        raw = _number(match["digits"])
+        yield Counted(kind, factor * raw, kind, raw, *match.span())
+    for match in _QUANTITY.finditer(_PREFIXED.sub(_blank, folded)):
         if match["han"] and not match["unit"]:
             continue
         number = _number(match["digits"] or match["han"])
@@ -266,17 +297,22 @@ def _plain(folded: str) -> Iterator[tuple[str, Value]]:
         number += 0.5 * bool(match["half"] or match["after"])
         unit = match["unit"] or ""
         if unit in ("", "年") and _YEAR_NUMBER.fullmatch(match["digits"] or ""):
-            yield YEAR, Value(number, YEAR)
+            kind, factor, unit = YEAR, 1.0, YEAR
         elif unit in _UNITS:
             kind, factor = _UNITS[unit]
-            value = Value(factor * number, unit)
-            yield _percent(number, less=less) if kind == "percent" else (kind, value)
         elif unit == "楼":
-            yield "floor", Value(number, "floor")
+            kind, factor, unit = "floor", 1.0, "floor"
         else:
-            counted = stem(unit) if unit.isascii() and question_terms(unit) else ""
-            counted = counted if unit.isascii() else unit
-            yield counted, Value(number, counted)
+            kind = stem(unit) if unit.isascii() and question_terms(unit) else ""
+            kind = kind if unit.isascii() else unit
+            factor, unit = 1.0, kind
+        # "5,001 to 50,000": what follows is no unit.
+        end = match.end() if unit or not match["unit"] else match.start("unit")
+        yield Counted(kind, factor * number, unit, number, match.start(), end)
+
+
+def _blank(match: re.Match[str]) -> str:
+    return " " * len(match[0])
 
 
 def _percent(number: float, *, less: bool) -> tuple[str, Value]:

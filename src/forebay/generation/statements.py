@@ -8,16 +8,19 @@ fitted apart for Chinese, whose words are cut and not given. Constants: ``benchm
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import mul
 
 import msgspec
 
 from forebay.generation.answer_types import AnswerType
+from forebay.generation.passages import cells
 from forebay.generation.subjects import Subject
 from forebay.generation.support import Reading, Scored, held_of
-from forebay.generation.terms import NAME_WEIGHT, WORD_WEIGHT, Term
+from forebay.generation.terms import NAME_WEIGHT, WORD_WEIGHT, Term, stems
 from forebay.generation.things import is_thing
 from forebay.kernel.documents import Hit
 
+_HEAD = 0.5
 _HELD = 0.4
 _CODE = 0.5
 _ALL = 0.9
@@ -68,6 +71,14 @@ def tells(
 ) -> bool:
     """Whether ``chosen`` tells what is asked; rows and code are not judged."""
     kind, subject = asked
+    if _only_common(terms, reading):
+        return False
+    left, said = _open(terms, reading, chosen)
+    if said >= 1.0 and _names_nowhere(terms, reading):
+        # Only a title above speaks of what is asked: an owner stands for no director.
+        return False
+    if not subject.amounts and _another_row(terms, reading, chosen):
+        return False
     if any(one.unit.kind in ("row", "code") for one in chosen):
         return True
     if not any(kind.shown(one.unit) for one in chosen):
@@ -82,10 +93,6 @@ def tells(
     else:
         telling = model.other_share if share else model.other
     unnamed = terms if reading.features.crossing else kind.unnamed(terms)
-    left = _open(terms, reading, chosen)
-    if left >= 1.0 and _names_nowhere(terms, reading):
-        # Only a title above speaks of what is asked: an owner stands for no director.
-        return False
     score = (
         telling.constant
         + telling.open * left
@@ -97,11 +104,31 @@ def tells(
     return score >= 0.0
 
 
-def measured(kind: AnswerType, reading: Reading, chosen: Sequence[Scored]) -> Reading:
-    """The units that show the measure asked for and hold about as much as ``chosen``."""
+def says_all(terms: Sequence[Term], reading: Reading) -> bool:
+    """Whether a statement has every word of a question that names something."""
+    return any(term.weight >= WORD_WEIGHT for term in terms) and any(
+        all(one.own) for one in reading.units
+    )
+
+
+def showing(kind: AnswerType, reading: Reading, chosen: Sequence[Scored]) -> Reading:
+    """The units that show the type of thing asked for and hold about as much as ``chosen``."""
     least = _AS_MUCH * max((one.fit for one in chosen), default=0.0)
     units = [one for one in reading.units if kind.shown(one.unit) and one.fit >= least]
     return msgspec.structs.replace(reading, units=tuple(units))
+
+
+def _only_common(terms: Sequence[Term], reading: Reading) -> bool:
+    """Whether passages hold a single common word of the question and none that says what it is
+    about: of "how many days of maternity leave" the days.
+    """
+    held = [term.weight for term, have in zip(terms, reading.held, strict=True) if have]
+    return (
+        len(terms) > 1
+        and len(held) < 2
+        and not reading.features.crossing
+        and sum(held) < WORD_WEIGHT
+    )
 
 
 def _names_nowhere(terms: Sequence[Term], reading: Reading) -> bool:
@@ -112,13 +139,46 @@ def _names_nowhere(terms: Sequence[Term], reading: Reading) -> bool:
     )
 
 
-def _open(terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]) -> float:
-    total = sum(term.weight for term in terms)
+def _another_row(terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]) -> bool:
+    """Whether rows are quoted for their columns alone, and the question has a word for another."""
+    lacking = [
+        term
+        for term, have in zip(terms, reading.held, strict=True)
+        if have <= 0.0 and term.weight >= WORD_WEIGHT
+    ]
+    return (
+        bool(lacking)
+        and not reading.features.crossing
+        and all(one.unit.kind == "row" and _has_key(one) for one in chosen)
+        and not any(_in_cells(term, one) for one in chosen for term in terms)
+    )
+
+
+def _has_key(row: Scored) -> bool:
+    """Whether a row begins with a word, and not with a number."""
+    return any(character.isalpha() for character in cells(row.unit.text)[0])
+
+
+def _in_cells(term: Term, row: Scored) -> bool:
+    text = row.unit.text
+    return term.key in text.lower() if term.han else term.key in stems(text)
+
+
+def _open(terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]) -> tuple[float, float]:
+    """The share of the question's weight that the best statement's passage lacks, with and without
+    its headings: they are said of each statement, and may well be the question.
+    """
+    total = sum(term.weight for term in terms) or 1.0
     best = max(chosen, key=lambda one: (one.fit, -one.passage))
     around = [one.own for one in reading.units if one.passage == best.passage]
-    return sum(
-        term.weight * (1.0 - max(own[at] for own in around)) for at, term in enumerate(terms)
-    ) / (total or 1.0)
+    head = (0.0,) * len(terms) if reading.features.crossing else reading.heads[best.passage]
+    most = [max(own[at] for own in around) for at in range(len(terms))]
+    weights = [term.weight for term in terms]
+    open_ = [1.0 - max(here, _HEAD * above) for here, above in zip(most, head, strict=True)]
+    return (
+        sum(map(mul, weights, open_)) / total,
+        1.0 - sum(map(mul, weights, most)) / total,
+    )
 
 
 def _tells_of_another(terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from forebay.generation.lexicon import lexicon
 from forebay.generation.marks import STATES, groups_of, mark_of, marks
 from forebay.generation.passages import Unit
+from forebay.generation.ranges import amounts, excluded
 from forebay.generation.terms import (
     HAN,
     MAX_QUESTION_CHARACTERS,
@@ -54,6 +55,7 @@ class Subject:
 
     def __init__(self, question: str, terms: Sequence[Term]) -> None:
         folded = fold(question[:MAX_QUESTION_CHARACTERS])
+        self.amounts = amounts(question, terms)
         self._terms = [term for term in terms if term.weight >= WORD_WEIGHT]
         self._stems = stems(folded)
         self._folded = folded
@@ -72,7 +74,7 @@ class Subject:
         if self._codes and self._another_code(unit, head):
             return True
         if unit.kind == "row":
-            return False
+            return bool(self.amounts) and excluded(unit, self.amounts)
         han = unit.in_han
         if han != self._han:
             return self._another_mark(unit, head) or self._another_abroad(unit, head, han=han)
@@ -194,7 +196,7 @@ class Subject:
             found = [
                 (of(Term(pair.word, 1.0, self._han)), of(Term(pair.head, 1.0, self._han)))
                 for pair in self._pairs
-                if not pair.after and not pair.mark
+                if not pair.after and not pair.mark and pair.word.isalpha()
             ]
             self._abroad = [
                 (words[-1] if words else frozenset(), things[-1])

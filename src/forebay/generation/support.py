@@ -15,10 +15,13 @@ import msgspec
 
 from forebay.generation.lexicon import Parts, alike, lexicon
 from forebay.generation.passages import Passage, Unit
+from forebay.generation.ranges import admitted
 from forebay.generation.subjects import Subject, continues
 from forebay.generation.terms import NAME_WEIGHT, Term
 from forebay.kernel.documents import Hit
 
+_LITTLE = 0.35
+"""Of the best hit's score: a passage under it says little of the language of what was found."""
 _NEIGHBOUR = 0.5
 _HEAD = 0.5
 _PASSAGE = 0.3
@@ -81,13 +84,14 @@ class Reading(msgspec.Struct, frozen=True):
 
     ``held``: how much of each term the passage that holds most of it has, 0..1. ``terms``: those
     asked for; without weight where all passages are in the other script and the word in it is not
-    known.
+    known. ``heads``: how much of each term the title and headings of each passage hold.
     """
 
     features: Features
     units: tuple[Scored, ...]
     held: tuple[float, ...]
     terms: tuple[Term, ...] = ()
+    heads: tuple[tuple[float, ...], ...] = ()
 
 
 class SupportModel(msgspec.Struct, frozen=True):
@@ -131,18 +135,20 @@ def read(
 ) -> Reading:
     """Look for the question's terms in every unit of every passage."""
     abroad = foreign(terms, passages)
-    crossing = bool(abroad) and all(abroad)
+    crossing = _is_crossing(hits, abroad)
     parts = [lexicon().of(term) for term in terms] if any(abroad) else []
     if crossing:
         terms = _tellable(terms, parts, passages)
     total = sum(term.weight for term in terms) or 1.0
     units: list[Scored] = []
+    heads = []
     best_found = names_found = 0.0
     most = [0.0] * len(terms)
     names = sum(term.weight for term in terms if term.weight >= NAME_WEIGHT)
     for index, passage in enumerate(passages):
         ask = _Ask(terms, parts if abroad[index] else (), total, subject)
-        scored, anywhere = _read_passage(ask, index, passage)
+        scored, anywhere, head = _read_passage(ask, index, passage)
+        heads.append(tuple(head))
         units += scored
         most = [max(a, b) for a, b in zip(most, anywhere, strict=True)]
         found = [term.weight * held for term, held in zip(terms, anywhere, strict=True)]
@@ -164,7 +170,15 @@ def read(
         crossing=crossing,
         told=math.log1p(sum(term.weight for term in terms)),
     )
-    return Reading(features, tuple(units), tuple(most), tuple(terms))
+    return Reading(features, tuple(units), tuple(most), tuple(terms), tuple(heads))
+
+
+def _is_crossing(hits: Sequence[Hit], abroad: Sequence[bool]) -> bool:
+    """Whether all passages lack the question's script, but for such as hardly match."""
+    least = _LITTLE * max((hit.score for hit in hits), default=0.0)
+    return any(abroad) and all(
+        one or hit.score < least for hit, one in zip(hits, abroad, strict=True)
+    )
 
 
 def held_of(terms: Sequence[Term], one: Scored) -> float:
@@ -192,9 +206,10 @@ class _Ask(msgspec.Struct, frozen=True):
     total: float
     subject: Subject
 
-    def held(self, units: Sequence[Unit]) -> list[list[float]]:
+    def held(self, units: Sequence[Unit]) -> list[Sequence[float]]:
         """How much of each term (rows) each unit holds, 0..1."""
-        found = [_held(term, units) for term in self.terms]
+        known = self.subject.amounts
+        found = [admitted(term, units, known, _held(term, units)) for term in self.terms]
         if not self.parts:
             return found
         return [
@@ -206,7 +221,9 @@ class _Ask(msgspec.Struct, frozen=True):
         ]
 
 
-def _read_passage(ask: _Ask, index: int, passage: Passage) -> tuple[list[Scored], list[float]]:
+def _read_passage(
+    ask: _Ask, index: int, passage: Passage
+) -> tuple[list[Scored], list[float], list[float]]:
     terms, total = ask.terms, ask.total
     another = others(passage, ask.subject)
     head = [row[0] for row in ask.held([passage.head])]
@@ -239,7 +256,7 @@ def _read_passage(ask: _Ask, index: int, passage: Passage) -> tuple[list[Scored]
             window += weight * most
             fit += weight * (max(above, most))
         scored.append(Scored(index, position, unit, own, window / total, fit / total))
-    return scored, anywhere
+    return scored, anywhere, head
 
 
 def _held(term: Term, units: Sequence[Unit]) -> list[float]:

@@ -40,7 +40,8 @@ _STOP = frozenset(
     "them their theirs what which who whom whose when where why how whether please tell say said "
     "explain describe give let just also too very much many any some all each every both few "
     "more most other such only own same s t d ll m re ve don doesn didn isn aren wasn weren "
-    "another according refer called "
+    "another according refer called per someone somebody everyone everybody anyone anybody nobody "
+    "something anything nothing everything "
     "hello hi hey thanks thank ok okay "
     "whats hows whos im id ill ive dont doesnt didnt isnt cant couldnt wont".split()
 )
@@ -73,7 +74,7 @@ _HAN_STOP = frozenset(
     "至 做 即 还是 曾 曾经 已 已经 当 当时 為什麼 是什麼 什麼時候 什麼 麼 什 怎麼 怎樣 多長 "
     "幾個 幾年 幾次 幾 哪裡 哪裏 哪個 誰 何時 何處 何種 為何 請問 請 嗎 來 過 與 並 對 對於 "
     "關於 從 將 為 為了 這 這個 這些 個 一個 一種 種 時 時候 後 裡 裏 讓 給 應該 應 會 還 沒有 "
-    "沒 於 由於 稱為 稱 間 們".split()
+    "沒 於 由於 稱為 稱 間 們 該 该 先".split()
 )
 # Alone they say nothing; beside another character they may be half of a word ("年假").
 _HAN_SOFT = "年月日第次位名种上下中内外前后间时个"

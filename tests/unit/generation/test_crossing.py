@@ -179,3 +179,34 @@ def test_what_answers_in_the_other_language_goes_before_what_does_not(language: 
     lesser, answers = (english[0], chinese[1]) if language == "en" else (chinese[0], english[1])
     quoted = mixed(question, lesser, answers, language=language)
     assert answers in quoted and lesser not in quoted
+
+
+@pytest.mark.parametrize(
+    ("question", "manual", "other", "told"),
+    [
+        (
+            "LK-350多久校准一次？",
+            "Calibrate the meter every 12 months.",
+            "标准工作时间为九点至十八点，午休一小时。",
+            "12 months",
+        ),
+        (
+            "How often is the LK-350 checked?",
+            "流量计每12个月检查一次。",
+            "Work begins at nine and ends at six.",
+            "12个月",
+        ),
+    ],
+)
+def test_a_passage_that_hardly_matches_leaves_the_answer_to_the_other_language(
+    question: str, manual: str, other: str, told: str
+) -> None:
+    hit = passage(manual, score=0.31)
+    hit = msgspec.structs.replace(hit, chunk=msgspec.structs.replace(hit.chunk, title="LK-350"))
+    hits = [
+        msgspec.structs.replace(one, cosine=cosine, around=0.3)
+        for one, cosine in ((hit, 0.6), (passage(other, number=2, score=0.1), 0.4))
+    ]
+    request = asked(question, *hits, language="en" if question.isascii() else "zh")
+    found = ExtractiveGenerator(WordCounter()).draft(request)
+    assert not found.refused and told in "".join(found.pieces)

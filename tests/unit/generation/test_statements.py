@@ -162,3 +162,85 @@ def test_a_row_of_another_code_is_no_answer(question: str, table: str, told: str
     found = ExtractiveGenerator(WordCounter()).draft(asked(question, table, language=language))
     assert found.refused == (told is None)
     assert told is None or told in "".join(found.pieces)
+
+
+APPROVAL = (
+    "单笔5,000元以下由部门经理审批，5,000元至30,000元由财务总监审批，30,000元以上由总经理审批。"
+    "报销款在审批后5个工作日内打入工资卡。"
+)
+APPROVAL_EN = (
+    "| Amount (EUR) | Approved by |\n| up to 5,000 | team lead |\n| 5,001 to 30,000 | treasurer |\n"
+    "| over 30,000 | board |"
+)
+LEAVE = (
+    "| Years of service | Days of annual leave |\n| under 5 years | 8 |\n"
+    "| 5 to under 15 years | 12 |\n| 15 years and more | 15 |"
+)
+LEAVE_HAN = "| 工龄 | 年假天数 |\n| 不满5年 | 8天 |\n| 满5年不满15年 | 12天 |\n| 满15年 | 15天 |"
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "told", "others"),
+    [
+        ("两万元的报销由谁审批？", APPROVAL, "财务总监", ()),
+        ("Who approves a purchase of 20,000?", APPROVAL_EN, "treasurer", ("lead", "board")),
+        ("How many days of annual leave after seven years?", LEAVE, "12", ("8", "15 years and")),
+        ("工龄七年有几天年假？", LEAVE_HAN, "12天", ("8天", "满15年;")),
+    ],
+)
+def test_an_amount_is_found_by_its_range(
+    question: str, text: str, told: str, others: tuple[str, ...]
+) -> None:
+    quoted, refused = draft(question, text)
+    assert not refused and told in quoted
+    assert not any(other in quoted for other in others)
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "refused"),
+    [
+        ("产假有多少天？", "转正后每周可以远程办公两天。加班每月不得超过36小时。", True),
+        ("How many days does the crating take?", "Staff may work from home two days.", True),
+        ("税号是多少？", "发票抬头：云杉有限公司，税号 91320500MA。", False),
+        ("What is the VAT number?", "Heading: Larch Ltd, VAT number GB 443 02.", False),
+    ],
+)
+def test_one_common_word_is_too_little_and_all_words_are_enough(
+    question: str, text: str, *, refused: bool
+) -> None:
+    request = asked(question, text, language="en" if question.isascii() else "zh", score=0.19)
+    assert ExtractiveGenerator(WordCounter()).draft(request).refused is refused
+
+
+@pytest.mark.parametrize(
+    ("question", "table"),
+    [
+        ("What is the per diem for France?", "country | full day\nGermany | 28 EUR"),
+        ("What is the daily rate of Okafor?", "who | rate a day\nLind | 300 EUR"),
+    ],
+)
+def test_a_row_under_a_heading_answers_for_no_name_that_is_nowhere(
+    question: str, table: str
+) -> None:
+    hit = passage(table)
+    chunk = msgspec.structs.replace(hit.chunk, title="Travel", heading_path=("Per diem",))
+    request = asked(question, msgspec.structs.replace(hit, chunk=chunk))
+    assert ExtractiveGenerator(WordCounter()).draft(request).refused
+
+
+@pytest.mark.parametrize(
+    ("question", "heading", "text"),
+    [
+        ("What is the reason when nobody can log in to the ERP?", "Nobody can log in to the ERP",
+         "The clock of the identity server has drifted."),
+        ("ERP登录不了是什么原因？", "ERP登录不了", "身份服务器的时钟走偏了。"),
+    ],
+)  # fmt: skip
+def test_a_heading_asks_what_its_statements_answer(question: str, heading: str, text: str) -> None:
+    hit = passage(text)
+    hit = msgspec.structs.replace(
+        hit, chunk=msgspec.structs.replace(hit.chunk, heading_path=(heading,))
+    )
+    language = "en" if question.isascii() else "zh"
+    found = ExtractiveGenerator(WordCounter()).draft(asked(question, hit, language=language))
+    assert not found.refused and text[:8] in "".join(found.pieces)

@@ -1,0 +1,135 @@
+"""Amounts a question names as a condition, and the ranges of a statement they fall into.
+
+"Who approves 20,000 yuan", "after five years of service": the amount need not stand in the answer;
+"5 to under 15 years", 满5年不满15年 and "over 400,000" hold the amounts between their bounds.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from forebay.generation.passages import Unit
+from forebay.generation.quantities import BY_STEM, Counted, counted, in_digits
+from forebay.generation.terms import HAN, Term, fold
+
+_FACTS = frozenset(("date", "clock", "weekday", "year of", "floor"))
+"""Kinds that name a point and no amount."""
+_MONEY = frozenset(("yuan", "euro", "dollar"))
+_NUMERAL = re.compile(r"[\d零〇一二两三四五六七八九十百千万]")
+_NOT_MORE = r"under|below|less than|fewer than|not more than|no more than"
+_NOT_LESS = r"over|above|more than|at least|not less than|no less than"
+_TO = re.compile(rf"[ ,，]*(?:to|and|-|–|—|~|～|至|到|不满|不足)?[ ,，]*(?:{_NOT_MORE})?[ ,，]*")
+_UNDER = re.compile(
+    rf"(?:\b(?:{_NOT_MORE}|up to|at most|within)|不满|不足|低于|少于|不超过|小于|至多|最多)[ ,，]*$"
+)
+_OVER = re.compile(
+    rf"(?:\b(?:{_NOT_LESS}|from|exceeding|beyond|after)|满|超过|高于|多于|大于|至少|自)[ ,，]*$"
+)
+_AND_UNDER = re.compile(r"[ ,，]*(?:(?:and|or) (?:less|under|below)\b|(?:及|或)?以[下内]|封顶)")
+_AND_OVER = re.compile(r"[ ,，]*(?:(?:and|or) (?:more|over|above|longer)\b|\+|(?:及|或)?以上|起)")
+_BEFORE = 24
+_SAME = 1e-9
+
+
+class Range(msgspec.Struct, frozen=True):
+    """Amounts of one kind from ``low`` to ``high``, in the kind's unit."""
+
+    kind: str
+    low: float
+    high: float
+
+    def holds(self, amount: Counted) -> bool:
+        """Whether an amount lies between the bounds; of money the currency may be left unsaid."""
+        if amount.kind != self.kind and {amount.kind, self.kind} - _MONEY != {""}:
+            return False
+        slack = _SAME * max(1.0, abs(amount.number))
+        return self.low - slack <= amount.number <= self.high + slack
+
+
+def amounts(question: str, terms: Sequence[Term]) -> dict[str, Counted]:
+    """The amounts of a question by the key of their term; codes, dates and times are none."""
+    keys = [
+        (term.key, BY_STEM.get(term.key, term.key))
+        for term in terms
+        if term.key in BY_STEM or _NUMERAL.search(term.key)
+    ]
+    if not keys:
+        return {}
+    found: dict[str, Counted] = {}
+    folded = in_digits(fold(question))
+    for one in counted(folded):
+        if one.kind in _FACTS:
+            continue
+        written = folded[one.start : one.end].replace(",", "")
+        digits = re.match(rf"[^\d{HAN}]*(\d+(?:\.\d+)?)", written)
+        for key, number in keys:
+            if (digits and digits[1] == number) or (not key.isascii() and key in written):
+                found[key] = one
+    return found
+
+
+def admitted(
+    term: Term, units: Sequence[Unit], known: dict[str, Counted], held: Sequence[float]
+) -> Sequence[float]:
+    """``held``, and what a term that is an amount is worth for units whose ranges hold it."""
+    amount = known.get(term.key) if known else None
+    if amount is None:
+        return held
+    return [
+        max(here, float(any(one.holds(amount) for one in unit.known(_ranges))))
+        for here, unit in zip(held, units, strict=True)
+    ]
+
+
+def excluded(unit: Unit, known: dict[str, Counted]) -> bool:
+    """Whether a unit has ranges of an amount's kind, and none that holds it."""
+    found = unit.known(_ranges)
+    return any(
+        any(one.kind == amount.kind for one in found)
+        and not any(one.holds(amount) for one in found)
+        for amount in known.values()
+    )
+
+
+def _ranges(unit: Unit) -> tuple[Range, ...]:
+    return ranges(unit.text)
+
+
+def ranges(text: str) -> tuple[Range, ...]:
+    """The ranges of a text in reading order; a number without a bound is none."""
+    folded = in_digits(fold(text))
+    numbers = [one for one in counted(folded) if one.kind not in _FACTS]
+    found: list[Range] = []
+    at = 0
+    while at < len(numbers):
+        one = numbers[at]
+        after = numbers[at + 1] if at + 1 < len(numbers) else None
+        if after is not None and _joined(folded, one, after):
+            low = one.number if one.kind == after.kind else _as(one, after)
+            found.append(Range(after.kind, low, after.number))
+            at += 2
+            continue
+        before = folded[max(0, one.start - _BEFORE) : one.start]
+        if _UNDER.search(before) or _AND_UNDER.match(folded, one.end):
+            found.append(Range(one.kind, -math.inf, one.number))
+        elif _OVER.search(before) or _AND_OVER.match(folded, one.end):
+            found.append(Range(one.kind, one.number, math.inf))
+        at += 1
+    return tuple(found)
+
+
+def _joined(folded: str, one: Counted, after: Counted) -> bool:
+    """Whether two numbers are the ends of one range: "5 to under 15 years", 满5年不满15年."""
+    between = folded[one.end : after.start]
+    if one.kind not in ("", after.kind):
+        return False
+    return bool(between.strip(" ,，")) and _TO.fullmatch(between) is not None
+
+
+def _as(one: Counted, other: Counted) -> float:
+    """A number without a unit in the unit of another."""
+    return one.raw * (other.number / other.raw if other.raw else 1.0)
