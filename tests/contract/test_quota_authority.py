@@ -91,9 +91,9 @@ STRANGE = (
         b"HTTP/1.1 400 x\r\n",
     ),
     b"*4\r\n:1\r\n*0\r\n*0\r\n*0\r\n",
-    b"*4\r\n:1\r\n*2\r\n$3\r\nnan\r\n:0\r\n*2\r\n:0\r\n:0\r\n*0\r\n",
-    b"*4\r\n:1\r\n*2\r\n:5\r\n:0\r\n*2\r\n:9\r\n:0\r\n*0\r\n",
-    b"*4\r\n:1\r\n*2\r\n:5\r\n:0\r\n*2\r\n:0\r\n:0\r\n*2\r\n:1\r\n:1\r\n",
+    b"*4\r\n:1\r\n*3\r\n$3\r\nnan\r\n:0\r\n:0\r\n*2\r\n:0\r\n:0\r\n*0\r\n",
+    b"*4\r\n:1\r\n*3\r\n:5\r\n:0\r\n:0\r\n*2\r\n:9\r\n:0\r\n*0\r\n",
+    b"*4\r\n:1\r\n*3\r\n:5\r\n:0\r\n:0\r\n*2\r\n:0\r\n:0\r\n*2\r\n:1\r\n:1\r\n",
     b"*" * 5000,
 )
 

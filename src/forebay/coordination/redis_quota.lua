@@ -8,7 +8,7 @@
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
 local count, share = tonumber(ARGV[1]), tonumber(ARGV[2])
-local said, level, before = {}, {}, {}
+local said, level, before, untaken = {}, {}, {}, {}
 local at = 6
 local places = {}
 for i = count + 2, #KEYS do
@@ -63,6 +63,7 @@ for i = 1, count do
         if found ~= found then found = burst end
     end
     level[i] = math.max(-burst, math.min(burst, found - charge))
+    untaken[i] = math.max(0, charge - found - burst)
 end
 local refusals = {}
 while at <= #ARGV do
@@ -92,6 +93,7 @@ for i = 1, count do
     level[i] = level[i] - lent
     answer[#answer + 1] = string.format('%.17g', level[i])
     answer[#answer + 1] = string.format('%.17g', lent)
+    answer[#answer + 1] = string.format('%.17g', untaken[i])
     if level[i] < it.burst then
         local full_ms = math.ceil((it.burst - level[i]) / it.rate * 1000) + 1000
         local value = string.format('%.17g %.17g %.17g', level[i], now, it.burst)

@@ -124,8 +124,9 @@ def _reply(found: Any, call: QuotaCall) -> QuotaReply:
     """What the script returned; ``ValueError`` and the like for what it never returns."""
     present, answer, refusals, places = found
     reply = QuotaReply(
-        levels=tuple(map(float, answer[::2])),
-        extras=tuple(map(float, answer[1::2])),
+        levels=tuple(map(float, answer[::3])),
+        extras=tuple(map(float, answer[1::3])),
+        untaken=tuple(map(float, answer[2::3])),
         refusals=tuple(
             None if worst == 0 else (range(len(call.buckets))[worst - 1], _seconds(wait_s))
             for worst, wait_s in zip(refusals[::2], refusals[1::2], strict=True)
@@ -133,11 +134,11 @@ def _reply(found: Any, call: QuotaCall) -> QuotaReply:
         processes=int(present),
         places=tuple(zip(map(int, places[::2]), map(int, places[1::2]), strict=True)),
     )
-    counted = (len(reply.levels), len(reply.extras), len(reply.refusals), len(reply.places))
-    told = len(call.buckets)
-    if counted != (told, told, len(call.reservations), len(call.places)):
+    told = [len(reply.levels), len(reply.extras), len(reply.untaken)]
+    told += [len(reply.refusals), len(reply.places)]
+    if told != [len(call.buckets)] * 3 + [len(call.reservations), len(call.places)]:
         raise ValueError("the answer is to another call")
-    if not all(map(math.isfinite, (*reply.levels, *reply.extras))):
+    if not all(map(math.isfinite, (*reply.levels, *reply.extras, *reply.untaken))):
         raise ValueError("no bucket holds that")
     return reply
 

@@ -73,7 +73,8 @@ class QuotaReply(msgspec.Struct, frozen=True, array_like=True):
     """What became of a call.
 
     ``levels`` and ``extras`` are by bucket, after everything; ``refusals`` by reservation: None
-    when it was granted, else the bucket that pays last and the seconds until it can.
+    when it was granted, else the bucket that pays last and the seconds until it can. ``untaken`` is
+    what of each bucket's charge would have gone below minus one burst, so that nobody paid it.
     ``processes`` counts those present, 0 when the call named none. ``places`` are how many more of
     each the process has, and how many are left then.
     """
@@ -83,6 +84,7 @@ class QuotaReply(msgspec.Struct, frozen=True, array_like=True):
     refusals: tuple[tuple[int, float] | None, ...] = ()
     processes: int = 0
     places: tuple[tuple[int, int], ...] = ()
+    untaken: tuple[float, ...] = ()
 
 
 class QuotaAuthority(Protocol):

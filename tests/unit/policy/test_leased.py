@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -369,3 +370,79 @@ def test_what_debt_cannot_hold_does_not_come_back() -> None:
     got.settle(40, fleet.clock.now())
     fleet.beat()
     assert fleet.level(claim) == pytest.approx(300 - 40)
+
+
+@pytest.mark.parametrize("settled_first", [False, True])
+@pytest.mark.parametrize("used", [0.0, 10.0, 500.0])
+def test_corrections_of_two_processes_owe_one_burst_together(
+    settled_first: bool, used: float
+) -> None:
+    fleet, claim = Fleet(2), Claim("tenant", "t", Limit(1e-9, 300.0))
+    got = [entered(fleet.reserve(process, [claim], 10.0)) for process in (0, 1)]
+    now = fleet.clock.now()
+    for one in got:
+        one.correct(400.0, now)
+    sent = [leased.call((), now) for leased in fleet.leased]
+    if settled_first:
+        for one in got:
+            one.settle(used, now)
+    for process, call in enumerate(sent):
+        fleet.carry(process, call)
+    if not settled_first:
+        assert fleet.level(claim) == pytest.approx(-300)
+        for one in got:
+            one.settle(used, now)
+    all_back(fleet)
+    assert fleet.level(claim) == pytest.approx(max(-300.0, 300 - 2 * used))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            *(st.integers(0, 2), st.floats(1, 300), st.floats(0, 600), st.floats(0, 1)),
+            *(st.booleans(), st.booleans()),
+        ),
+        max_size=12,
+    ),
+    st.randoms(use_true_random=False),
+)
+@settings(deadline=None)
+def test_whatever_is_corrected_at_once_what_is_left_is_what_was_not_used(
+    calls: list[tuple[int, float, float, float, bool, bool]], chance: random.Random
+) -> None:
+    fleet, claim = Fleet(3), Claim("tenant", "t", Limit(1e-9, 300.0))
+    now, left = fleet.clock.now(), 300.0
+    flying: list[tuple[int, Sent]] = []
+    later: list[tuple[Reservation, float]] = []
+    for process, amount, corrected, part, leaves, ends in calls:
+        got = fleet.reserve(process, [claim], amount)
+        if isinstance(got, Refusal):
+            continue
+        got.correct(corrected, now)
+        used = part * min(amount, corrected)
+        left -= used
+        if leaves:
+            flying.append((process, fleet.leased[process].call((), now)))
+        if ends:
+            got.settle(used, now)
+        else:
+            later.append((got, used))
+    chance.shuffle(flying)
+    for process, sent in flying:
+        fleet.carry(process, sent)
+    for got, used in later:
+        got.settle(used, now)
+    all_back(fleet)
+    assert fleet.level(claim) == pytest.approx(left, abs=1e-3)
+
+
+def entered(got: Reservation | Refusal) -> Reservation:
+    assert isinstance(got, Reservation)
+    return got
+
+
+def all_back(fleet: Fleet) -> None:
+    """Nothing is leased or owed any more."""
+    for _ in range(4):
+        for process, leased in enumerate(fleet.leased):
+            fleet.carry(process, leased.farewell(fleet.clock.now()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-from forebay.policy.quota.bucket import Limit, TokenBucket
+from forebay.policy.quota.bucket import Limit, TokenBucket, Untaken
 from forebay.policy.quota.ledger import Claim
 
 _ROUNDING = 1e-9
@@ -43,6 +43,7 @@ class Account:
         "sending",
         "tight",
         "unit",
+        "unsure",
         "used_at",
     )
 
@@ -53,6 +54,7 @@ class Account:
         self.owed = 0.0  # to be charged at the authority; negative: to be given back
         self.sending = 0.0  # the same, on its way there
         self.known, self.known_at = claim.limit.burst, now
+        self.unsure: list[tuple[Untaken, float]] = []  # corrections in what is owed
         self.leasing = False  # a lease was asked for and has not come
         self.tight = True  # too little is left to lease from
         self.refused_at = -math.inf  # when it last could not pay
@@ -73,10 +75,16 @@ class Account:
         bounded = self if self.alone is None else self.alone
         return self.level(now) + bounded.limit.burst
 
-    def take(self, amount: float, now: float) -> None:
-        """Correct what was reserved: pay ``amount`` more, or give back when it is negative."""
+    def take(self, amount: float, now: float, untaken: Untaken | None = None) -> None:
+        """Correct what was reserved: pay ``amount`` more, or give back when it is negative.
+
+        ``untaken`` hears what the authority could not take of it.
+        """
         if amount > 0:
+            before = self.owed
             self._pay(amount, now)
+            if untaken is not None and self.owed > before:
+                self.unsure.append((untaken, self.owed - before))
         elif self.tight and self.alone is None:
             self.owed += amount
         else:
@@ -141,6 +149,11 @@ class Account:
         self.sending -= charge
         if abs(self.sending) < _ROUNDING:
             self.sending = 0.0
+
+    def told(self) -> list[tuple[Untaken, float]]:
+        """The corrections that go with what is due now."""
+        unsure, self.unsure = self.unsure, []
+        return unsure
 
     def _refilled(self, now: float) -> float:
         return self.known + max(0.0, now - self.known_at) * self.limit.rate_per_s

@@ -34,7 +34,9 @@ class LedgerAuthority:
         """Do it, without waiting for anything."""
         now = self._clock.now()
         buckets = [self._ledger.bucket(_claim(one), now) for one in call.buckets]
+        untaken = []
         for bucket, said in zip(buckets, call.buckets, strict=True):
+            untaken.append(max(0.0, said.charge - bucket.payable(now)))
             if said.charge:
                 bucket.take(said.charge, now)
         refusals = tuple(_reserve(buckets, wanted, now) for wanted in call.reservations)
@@ -47,7 +49,8 @@ class LedgerAuthority:
         places = tuple(
             book.exchange(call.process, call.number, one, now, until) for one in call.places
         )
-        return QuotaReply(levels, extras, refusals, self._present(call.process, now), places)
+        present = self._present(call.process, now)
+        return QuotaReply(levels, extras, refusals, present, places, tuple(untaken))
 
     def _present(self, process: str, now: float) -> int:
         if not process:

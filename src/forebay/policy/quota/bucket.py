@@ -8,12 +8,15 @@ the ones that follow.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 LEAST_RATE = 1e-9
+Untaken = Callable[[float, float], None]
+"""Hears later how much of what was taken could not be, as others had taken it, and when."""
 
 
 class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,7 +66,7 @@ class TokenBucket:
             return 0.0
         return math.inf if amount > self.limit.burst else missing / self.limit.rate_per_s
 
-    def take(self, amount: float, now: float) -> None:
+    def take(self, amount: float, now: float, _untaken: Untaken | None = None) -> None:
         """Lower the level; a negative ``amount`` gives back. Debt ends at minus one burst."""
         burst = self.limit.burst
         level = self.level(now) - amount

@@ -54,12 +54,13 @@ class Asked:
 class Sent:
     """A call on its way."""
 
-    __slots__ = ("accounts", "asked", "call", "leasing")
+    __slots__ = ("accounts", "asked", "call", "leasing", "unsure")
 
     def __init__(
         self, call: QuotaCall, asked: Sequence[Asked], accounts: Sequence[Account]
     ) -> None:
         self.call, self.asked, self.accounts = call, asked, accounts
+        self.unsure = [account.told() for account in accounts]
         self.leasing = [
             account for account, said in zip(accounts, call.buckets, strict=True) if said.extra
         ]
@@ -246,6 +247,12 @@ class LeasedLedger:
             account.balance += extra
             if extra:
                 self.moved(account)
+        for unsure, untaken in zip(sent.unsure, reply.untaken, strict=True):
+            left = untaken
+            for tell, more in unsure:
+                part = min(more, left)
+                left -= part
+                tell(part, now)
         for account in sent.leasing:
             account.leasing = False
         self._asked += len(sent.asked)
@@ -279,8 +286,11 @@ class LeasedLedger:
         What was to be charged is charged again, what was to be given back only when nothing left:
         the error is never in favour of more than the limit.
         """
-        for account, said in zip(sent.accounts, sent.call.buckets, strict=True):
+        for account, said, unsure in zip(
+            sent.accounts, sent.call.buckets, sent.unsure, strict=True
+        ):
             account.heard(said.charge)
+            account.unsure += unsure
             if said.charge > 0 or not left:
                 account.owed += said.charge
                 self.moved(account)

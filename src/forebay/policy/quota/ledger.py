@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 import msgspec
 
 from forebay.kernel.quotas import PRESENCE_S
-from forebay.policy.quota.bucket import Limit, TokenBucket
+from forebay.policy.quota.bucket import Limit, TokenBucket, Untaken
 from forebay.policy.quota.places import PlaceBook
 
 
@@ -54,7 +55,7 @@ class Chargeable(Protocol):
         """What may be taken until its debt is as deep as it gets."""
         ...
 
-    def take(self, amount: float, now: float) -> None:
+    def take(self, amount: float, now: float, _untaken: Untaken | None = None) -> None:
         """Lower the level; a negative ``amount`` gives back."""
         ...
 
@@ -79,9 +80,16 @@ class Reservation:
             if more > 0:
                 # Debt ends at one burst: what cannot be held must not come back in the end.
                 more = min(more, max(0.0, bucket.payable(now)))
-            bucket.take(more, now)
             self._held[at] += more
+            bucket.take(more, now, partial(self._lessen, at))
         self.amount = amount
+
+    def _lessen(self, at: int, amount: float, now: float) -> None:
+        """Others went into debt at the same time: what was not taken must not come back either."""
+        back = min(amount, self._held[at] - self.amount)
+        self._held[at] -= amount
+        if not self.open and back > 0:
+            self.buckets[at].take(back, now)
 
     def settle(self, used: float, now: float) -> None:
         """Pay ``used`` and end; the rest goes back, what is missing becomes debt."""
