@@ -114,14 +114,14 @@ def one(snapshot: Snapshot, text: str, vector: npt.NDArray[np.float32], right: s
     bm25 = np.zeros(len(ids))
     scored = lexical.score(query, ids.tolist())
     bm25[np.searchsorted(ids, scored.ids)] = scored.scores
-    cosine = snapshot.vectors.score(vector, ids).astype(np.float64)
+    cosine = snapshot.vectors.score(vector, ids)[0].astype(np.float64)
     meaning = meaning_score(cosine, snapshot.vectors.background(vector).mean)
     features = word_features(query, words.scores, words.coverage)
     weight = words_weight(compare_legs(features, words.ids, nearest), settings)
     held = credit_foreign(
         words_score(bm25, query.ideal),
         meaning,
-        foreign_mask(lexical, text, ids),
+        foreign_mask(lexical.facts(ids.tolist()), text),
         settings.foreign_words,
     )
     ranked = ids[np.lexsort((ids, -fuse(held, meaning, weight)))]

@@ -15,9 +15,10 @@ remembered are printed.
 ``--rerank light``: what both legs found is ordered anew by the shipped light reranker, thirty
 candidates, as a server with ``rerank.backend = "light"`` does. Questions are told their kind by
 their words, as a server's are, so that those that want several documents do not leave early.
-One thread searches and one embeds, as is fitting for one core (``store.reader_threads`` and
-``embedding.workers`` 1, ``embedding.query_workers`` 0; the defaults are for more cores). The loop
-and the garbage collector are set as a server sets its own, and term counts are read ahead.
+One thread searches and embeds, as is fitting for one core (``retrieval.embed_in_line``,
+``store.reader_threads`` and ``embedding.workers`` 1, ``embedding.query_workers`` 0; the defaults
+are for more cores). The loop and the garbage collector are set as a server sets its own, and term
+counts are read ahead.
 ``stages_ms`` is where a question's time went on the mean, waiting left out; ``asked`` says what was
 wanted of each load and whether it was reached.
 
@@ -38,7 +39,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ from forebay.kernel.clock import Deadline, SystemClock
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.documents import ChunkDraft, DocumentDraft, Vectors
 from forebay.kernel.errors import PartFailed
-from forebay.kernel.stages import Embedder, Retriever, SearchRequest
+from forebay.kernel.stages import Embedder, Retriever, SearchRequest, in_line
 from forebay.pipeline.reranking import RerankingParts, RerankingRetriever, RerankingSettings
 from forebay.query.kinded import with_kind
 from forebay.rerank.light import LightModel
@@ -178,6 +179,9 @@ class Renamed:
 
     async def embed(self, texts: Any, *, kind: Any) -> Vectors:
         return await self._inner.embed(texts, kind=kind)
+
+    def in_line(self, text: str) -> Callable[[], Vectors] | None:
+        return in_line(self._inner, text)
 
 
 class Load:
@@ -305,10 +309,12 @@ async def measure(
             words_timeout_ms=60_000,
             vector_timeout_ms=60_000 if replayed else 300,
             in_flight_max=100_000,
+            embed_in_line=True,
         )
         shared = (settings, pool)
         words = WordsRetriever(lambda kb: index, *shared, chosen=False)
-        hybrid = HybridRetriever(lambda kb: index, kept, *shared, with_vectors=light)
+        scorer = None if model is None else model.relevances
+        hybrid = HybridRetriever(lambda kb: index, kept, *shared, with_vectors=light, scorer=scorer)
         if model is None:
             return Load(hybrid, words)
         timeout_ms = 60_000 if replayed else RerankingSettings().timeout_ms

@@ -81,7 +81,7 @@ def candidates(data: Path, cache: Path, corpora: Sequence[str], questions: str) 
             bm25 = np.zeros(len(ids))
             scored = snapshot.lexical.score(parsed, ids.tolist())
             bm25[np.searchsorted(ids, scored.ids)] = scored.scores
-            cosine = snapshot.vectors.score(vector, ids).astype(np.float64)
+            cosine = snapshot.vectors.score(vector, ids)[0].astype(np.float64)
             background = snapshot.vectors.background(vector).mean
             features = word_features(parsed, words.scores, words.coverage)
             made.append(
@@ -89,7 +89,7 @@ def candidates(data: Path, cache: Path, corpora: Sequence[str], questions: str) 
                     compare_legs(features, words.ids, nearest),
                     words_score(bm25, parsed.ideal),
                     meaning_score(cosine, background),
-                    foreign_mask(snapshot.lexical, query["text"], ids),
+                    foreign_mask(snapshot.lexical.facts(ids.tolist()), query["text"]),
                     [names[i] for i in ids.tolist()],
                     chosen.relevant[query["_id"]],
                 )

@@ -113,7 +113,7 @@ def words(monkeypatch: pytest.MonkeyPatch) -> Any:
             def broken(*_: object) -> None:
                 raise IndexDamaged
 
-            for name in ("parse", "search", "score", "facts", "chinese", "allowed_among"):
+            for name in ("parse", "search", "score", "facts", "bm25", "allowed_among"):
                 monkeypatch.setattr(LexicalView, name, broken)
 
         def mend(self) -> None:

@@ -285,9 +285,7 @@ async def _retrieving(
 ) -> tuple[LadderRetriever, BoundedRetriever]:
     """Retrieval below the caches, innermost first: the ladder of rungs, and a bound on it."""
     embedder = opener.embedder(reading.embedder)
-    ladder = await stack.enter_async_context(
-        open_ladder(reading, embedder, with_vectors=reranking.parts is not None)
-    )
+    ladder = await stack.enter_async_context(open_ladder(reading, embedder, reranking.parts))
     kinded = KindedRetriever(ladder) if reading.settings.query.enabled else ladder
     return ladder, open_bounded(kinded, reading.settings, admission)
 

@@ -13,6 +13,7 @@ from forebay.app.settings import Settings
 from forebay.generation.extractive import ExtractiveGenerator
 from forebay.kernel.stages import Embedder, Retriever, TokenCounter
 from forebay.pipeline.answer import AnswerParts
+from forebay.pipeline.reranking import RerankingParts
 from forebay.policy.breaker import Breaker, BreakerSettings
 from forebay.policy.engine_ladder import EngineLadder
 from forebay.policy.ladder import LadderRetriever, Part, Rung
@@ -47,11 +48,11 @@ def over_engines(parts: AnswerParts, settings: Settings, counter: TokenCounter) 
 
 @asynccontextmanager
 async def open_ladder(
-    reading: Reading, embedder: Embedder | None, *, with_vectors: bool = False
+    reading: Reading, embedder: Embedder | None, reranking: RerankingParts | None = None
 ) -> AsyncIterator[LadderRetriever]:
     """Retrieval of a process; ``embedder`` remembers what ``reading``'s own made.
 
-    ``with_vectors``: for a reranker above.
+    ``reranking``: what stands above it.
     """
     settings, clock, chance = reading.settings.retrieval, reading.clock, random.SystemRandom()
     shared = (settings, reading.threads.executor)
@@ -63,7 +64,10 @@ async def open_ladder(
     if embedder is not None and reading.embedder is not None:
         # A remembered vector says nothing of the embedder.
         probe = MeaningRetriever(get, reading.embedder, *shared)
-        hybrid = HybridRetriever(get, embedder, *shared, with_vectors=with_vectors)
+        # What a dear model is asked for, the light one says outside the search.
+        scorer = None if reranking is None or reranking.dear else reranking.light.relevances
+        ranked = reranking is not None
+        hybrid = HybridRetriever(get, embedder, *shared, with_vectors=ranked, scorer=scorer)
         rungs = [
             Rung(HYBRID, hybrid, (VECTORS_PART, WORDS_PART)),
             rungs[0],

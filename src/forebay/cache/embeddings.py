@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -17,7 +17,7 @@ from forebay.cache.values import VectorCodec
 from forebay.kernel.caching import SharedValues
 from forebay.kernel.clock import Clock, Deadline
 from forebay.kernel.documents import Vectors
-from forebay.kernel.stages import Embedder, EmbedderSpec, at_work_s
+from forebay.kernel.stages import Embedder, EmbedderSpec, at_work_s, in_line
 
 TEXT_MAX_CHARACTERS = 4096
 """Nobody asks a longer question twice, and to spell it canonically takes its time."""
@@ -68,6 +68,29 @@ class CachedEmbedder:
             )
         return msgspec.structs.replace(found, cached=known)
 
+    def in_line(self, text: str) -> Callable[[], Vectors] | None:
+        """See ``InLine``; what is made is remembered."""
+        if self._shared is not None or len(text) > TEXT_MAX_CHARACTERS:
+            return None
+        key = digest(embedding_key(self.spec, "query", text))
+        make = None if key in self._flights else in_line(self._inner, text)
+        if make is None or self._memory.peek(key) is not None:
+            return None
+        self._memory.get(key)  # it counts as asked for, and as a miss
+        loop = asyncio.get_running_loop()
+
+        def made() -> Vectors:
+            found = make()
+            loop.call_soon_threadsafe(self._keep, key, found)
+            return msgspec.structs.replace(found, cached=False)
+
+        return made
+
+    def _keep(self, key: bytes, found: Vectors) -> bytes:
+        value = self._codec.encode(key, found)
+        self._memory.put(key, value, self._settings.life_s)
+        return value
+
     def seen(self, text: str) -> Vectors | None:
         """The vector of a query if memory has it; nothing is counted."""
         key = digest(embedding_key(self.spec, "query", text))
@@ -105,8 +128,7 @@ class CachedEmbedder:
             return found, True
         async with asyncio.timeout(MAKE_S):
             found = await self._inner.embed([text], kind="query")
-        value = self._codec.encode(key, found)
-        self._memory.put(key, value, self._settings.life_s)
+        value = self._keep(key, found)
         if self._shared is not None:
             await self._shared.put(key, value, self._settings.life_s)
         return found, False

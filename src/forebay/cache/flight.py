@@ -52,6 +52,9 @@ class Flights(Generic[K, V]):
         self.made = 0
         self.joined = 0
 
+    def __contains__(self, key: K) -> bool:
+        return key in self._flights
+
     def __len__(self) -> int:
         return len(self._flights)
 

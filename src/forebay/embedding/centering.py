@@ -9,7 +9,7 @@ queries, which have another prefix) undoes that; measured in ``benchmarks/embedd
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import Literal, Protocol
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from forebay.embedding.identity import fingerprint
 from forebay.kernel.documents import Vectors
-from forebay.kernel.stages import EmbedderSpec, at_work_s
+from forebay.kernel.stages import EmbedderSpec, at_work_s, in_line
 
 Kind = Literal["query", "passage", "raw"]
 Floats = NDArray[np.float32]
@@ -109,8 +109,14 @@ class CenteredEmbedder:
     async def embed(self, texts: Sequence[str], *, kind: Kind) -> Vectors:
         """One unit vector per text."""
         vectors = await self._inner.embed(texts, kind=kind)
-        if kind == "raw" or not texts:
-            return vectors
+        return vectors if kind == "raw" or not texts else self._centred(vectors, texts, kind)
+
+    def in_line(self, text: str) -> Callable[[], Vectors] | None:
+        """See ``InLine``."""
+        plain = in_line(self._inner, text)
+        return None if plain is None else lambda: self._centred(plain(), (text,), "query")
+
+    def _centred(self, vectors: Vectors, texts: Sequence[str], kind: Kind) -> Vectors:
         rows = np.frombuffer(vectors.data, "<f4").reshape(len(texts), vectors.dimensions)
         means = np.stack([self._means.mean(text, kind) for text in texts])
         return msgspec.structs.replace(vectors, data=centred(rows, means).tobytes())

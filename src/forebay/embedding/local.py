@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Annotated, Protocol
 
 import msgspec
@@ -206,6 +207,15 @@ class LocalEmbedder:
     def at_work_s(self) -> float:
         """See ``Working``."""
         return self._pool.at_work_s()
+
+    def in_line(self, text: str) -> Callable[[], Vectors]:
+        """See ``InLine``."""
+        return partial(self._here, text)
+
+    def _here(self, text: str) -> Vectors:
+        made = self._run(_Batch((0,), (text,), "query"))
+        data = made.rows.astype("<f4", copy=False).tobytes()
+        return Vectors((0,), self._spec.dimensions, data, worked_s=made.took_s)
 
     def _run(self, batch: _Batch) -> _Made:
         began_at = self._clock.now()

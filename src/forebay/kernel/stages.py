@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -88,15 +88,24 @@ class SearchRequest(msgspec.Struct, frozen=True):
     hypothesis: str = ""
 
 
+class Told(msgspec.Struct, frozen=True):
+    """Per hit a score, which orders them, and a calibrated relevance in 0..1."""
+
+    scores: Sequence[float]
+    relevances: Sequence[float]
+
+
 class HitVectors(msgspec.Struct, frozen=True):
     """The query's vector and the hits', in their order, as one search saw them.
 
-    float32 little-endian, row-major; a hit without a vector has zeros.
+    float32 little-endian, row-major; a hit without a vector has zeros. ``told``: what a model said
+    of the hits already, in the thread that searched.
     """
 
     query: bytes
     hits: bytes
     dimensions: int
+    told: Told | None = None
 
 
 class PartUse(msgspec.Struct, frozen=True, gc=False):
@@ -266,6 +275,23 @@ class Working(Protocol):
 def at_work_s(embedder: Embedder) -> float:
     """The same of any embedder."""
     return embedder.at_work_s() if isinstance(embedder, Working) else math.inf
+
+
+@runtime_checkable
+class InLine(Protocol):
+    """An embedder that can do its work in the thread of who asks."""
+
+    def in_line(self, text: str) -> Callable[[], Vectors] | None:
+        """What embeds this query, blocking for milliseconds, in any thread.
+
+        None: it is remembered, or not made in this process; ask ``embed``. Called in the loop.
+        """
+        ...
+
+
+def in_line(embedder: Embedder, text: str) -> Callable[[], Vectors] | None:
+    """The same of any embedder."""
+    return embedder.in_line(text) if isinstance(embedder, InLine) else None
 
 
 class TokenCounter(Protocol):

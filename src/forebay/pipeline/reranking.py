@@ -22,7 +22,14 @@ from forebay.kernel.caching import Evidence
 from forebay.kernel.context import RequestContext, StageRecord
 from forebay.kernel.documents import Hit
 from forebay.kernel.errors import ForebayError
-from forebay.kernel.stages import HitVectors, Reranker, Retriever, SearchRequest, SearchResult
+from forebay.kernel.stages import (
+    HitVectors,
+    Reranker,
+    Retriever,
+    SearchRequest,
+    SearchResult,
+    Told,
+)
 from forebay.kernel.turns import Turn
 from forebay.pipeline.rerank_tally import Model, RerankTally
 from forebay.policy.cascade import CascadeSettings, blended, decide
@@ -119,6 +126,11 @@ class RerankingRetriever:
     async def _ordered(self, ctx: RequestContext, query: str, found: SearchResult) -> _Order | None:
         if found.vectors is None or len(found.hits) < 2:
             return None
+        if found.vectors.told is not None and self._parts.dear is None:
+            self._tally.worked("light")
+            self._tally.ordered("light")
+            _note(ctx)
+            return _by_scores(found.vectors.told)
         if self._at_work >= self._parts.settings.most_at_once:
             self._tally.busy()
             ctx.degrade(STAGE, FUSED, "busy")
@@ -173,11 +185,7 @@ class RerankingRetriever:
     ) -> _Order:
         turn = Turn(ctx.started_at, partial(self._parts.light.relevances, query, hits, vectors))
         loop = asyncio.get_running_loop()
-        scores, relevances = await loop.run_in_executor(self._parts.executor, turn)
-        places = tuple(sorted(range(len(hits)), key=lambda place: (-scores[place], place)))
-        ranked = [scores[place] for place in places]
-        slack = min((one - two for one, two in pairwise(ranked)), default=math.inf)
-        return _Order(places, tuple(relevances[place] for place in places), slack)
+        return _by_scores(Told(*await loop.run_in_executor(self._parts.executor, turn)))
 
     async def _by_dear(
         self, ctx: RequestContext, query: str, hits: tuple[Hit, ...], order: _Order, asked: int
@@ -215,6 +223,22 @@ class RerankingRetriever:
         self._tally.failed(model, reason, had_its_time=most_s <= left_s)
         ctx.degrade(STAGE, _BELOW[model], reason)
         return None
+
+
+def _note(ctx: RequestContext) -> None:
+    """Mark the stage that the search recorded of its scorer."""
+    for record in reversed(ctx.stages):
+        if record.name == STAGE:
+            record.attributes["reranker"] = LIGHT
+            return
+
+
+def _by_scores(told: Told) -> _Order:
+    scores = told.scores
+    places = tuple(sorted(range(len(scores)), key=lambda place: (-scores[place], place)))
+    ranked = [scores[place] for place in places]
+    slack = min((one - two for one, two in pairwise(ranked)), default=math.inf)
+    return _Order(places, tuple(told.relevances[place] for place in places), slack)
 
 
 def text_of(hit: Hit) -> str:

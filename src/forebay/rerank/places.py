@@ -37,14 +37,14 @@ _LETTER_BEYOND, _ELSE_BEYOND = "\u0101", "\uffff"
 """What stands for characters beyond 16 bits: a letter that no word of a query has, and none."""
 _TABLE = 1 << 16
 _ALL, _ALL_BITS, _BYTE = np.arange(_TABLE, dtype=np.uint16), np.uint16(_TABLE - 1), np.uint16(8)
-_SPOKEN, _HAN, _IN_CONTEXT = (np.uint32(1 << bit) for bit in (16, 17, 18))
+_SPOKEN, _HAN, _IN_CONTEXT = (np.uint8(1 << bit) for bit in range(3))
 _SIGMA = 0x3A3
 _JAMO = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
 _TITLES_KEPT = 1024
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 Codes = npt.NDArray[np.uint16]
-Told = npt.NDArray[np.uint32]
+Kinds = npt.NDArray[np.uint8]
 Heads = npt.NDArray[np.uint64]
 Where = npt.NDArray[np.intp]
 Flags = npt.NDArray[np.bool_]
@@ -73,12 +73,11 @@ class Texts:
 
     def __init__(self, chunks: Sequence[ChunkRow]) -> None:
         self.named = [named(chunk.title) for chunk in chunks]
-        self._starts, told = _told([_said(chunk) for chunk in chunks])
-        self._codes: Codes = told.astype(np.uint16)
-        spoken = told & _SPOKEN != 0
-        self._begins = told & _HAN != 0
-        self._begins |= spoken
-        self._begins[1:] &= ~(spoken[1:] & spoken[:-1])
+        self._starts, self._codes, kinds = _told([_said(chunk) for chunk in chunks])
+        begins = kinds & (_SPOKEN | _HAN)
+        begins[1:] &= ~(kinds[:-1] & _SPOKEN)
+        self._begins: Where = (begins != 0).nonzero()[0]
+        self._firsts = self._codes[self._begins]
 
     def find(self, units: Sequence[str]) -> Found:
         """Where each of ``units`` is."""
@@ -113,7 +112,7 @@ class Texts:
         """Where something begins with the first character of one of ``heads``."""
         first = np.zeros(_TABLE, np.bool_)
         first[heads[:, 0]] = True
-        at: Where = (first.take(self._codes) & self._begins).nonzero()[0]
+        at: Where = self._begins[first.take(self._firsts)]
         return at
 
     def _numbers(self, at: Where, characters: int) -> Heads:
@@ -165,19 +164,21 @@ def _said(chunk: ChunkRow) -> str:
     return "\n".join(parts)[:_FOLDED_MAX]
 
 
-def _told(texts: list[str]) -> tuple[Where, Told]:
+def _told(texts: list[str]) -> tuple[Where, Codes, Kinds]:
     """Where each text begins, and of each character its fold and what it is."""
+    folds, kinds_of = _characters()
     codes = _joined(texts)
     if len(codes) != sum(map(len, texts)) + _HEAD * len(texts):
         texts = [_by_library(text) if _BEYOND.search(text) else text for text in texts]
         codes = _joined(texts)
-    told, starts = _characters().take(codes), _starts(texts)
-    odd = (told & _IN_CONTEXT).nonzero()[0]
-    if len(odd):
+    kinds, starts = kinds_of.take(codes), _starts(texts)
+    if kinds.max(initial=0) >= _IN_CONTEXT:
+        odd = (kinds & _IN_CONTEXT).nonzero()[0]
         for row in set((starts.searchsorted(odd, side="right") - 1).tolist()):
             texts[row] = _by_library(texts[row])
-        told, starts = _characters().take(_joined(texts)), _starts(texts)
-    return starts, told
+        codes, starts = _joined(texts), _starts(texts)
+        kinds = kinds_of.take(codes)
+    return starts, folds.take(codes), kinds
 
 
 def _by_library(text: str) -> str:
@@ -193,6 +194,8 @@ def _joined(texts: Sequence[str]) -> Codes:
 
 
 def _in_16_bits(text: str) -> str:
+    if text.isascii():
+        return text
     return _BEYOND.sub(lambda one: _LETTER_BEYOND if one[0].isalnum() else _ELSE_BEYOND, text)
 
 
@@ -231,23 +234,23 @@ def _is_han(character: str) -> bool:
 
 
 @functools.cache
-def _characters() -> Told:
-    """By character: its fold in 16 bits, then whether it is a spoken one, or Han; last, whether
-    its fold is longer or depends on what stands around it (the fold is itself, then).
+def _characters() -> tuple[Codes, Kinds]:
+    """By character: its fold, and whether it is a spoken one, or Han; last, whether its fold is
+    longer or depends on what stands around it (the fold is itself, then).
     """
     composing = {_SIGMA, *_JAMO}
     for code in range(_TABLE):
         parts = unicodedata.decomposition(chr(code)).split()
         if len(parts) == 2 and not parts[0].startswith("<"):
             composing.add(int(parts[1], 16))
-    table = np.zeros(_TABLE, np.uint32)
+    folds, kinds = np.zeros(_TABLE, np.uint16), np.zeros(_TABLE, np.uint8)
     for code in range(_TABLE):
         character = chr(code)
         fold = folded(character)
         alone = len(fold) == 1 and ord(fold) < _TABLE
         if not alone or code in composing or unicodedata.combining(character):
-            table[code] |= _IN_CONTEXT
+            kinds[code] |= _IN_CONTEXT
         kept = fold if alone else character
-        kind = _HAN if _is_han(kept) else _SPOKEN if kept.isalnum() else np.uint32(0)
-        table[code] |= np.uint32(ord(kept)) | kind
-    return table
+        folds[code] = ord(kept)
+        kinds[code] |= _HAN if _is_han(kept) else _SPOKEN if kept.isalnum() else 0
+    return folds, kinds

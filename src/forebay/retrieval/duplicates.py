@@ -63,16 +63,22 @@ class Distinct:
         """
         taken = _Kept(row, place)
         maybe = self._to_compare(taken)
-        words = _looked_at(row.text) if maybe else []
+        if not maybe:
+            self._keep(taken)
+            return True
+        words = _looked_at(row.text)
         alike = [kept for kept in maybe if _may_hold(kept.row, row, words)]
         if alike and taken.said and any(taken.said <= kept.said for kept in alike):
             return False
+        self._keep(taken)
+        return True
+
+    def _keep(self, taken: _Kept) -> None:
         self._kept.append(taken)
-        if 0 <= place < len(self._near):
-            self._placed[place] = taken
+        if 0 <= taken.place < len(self._near):
+            self._placed[taken.place] = taken
         else:
             self._elsewhere.append(taken)
-        return True
 
     def _to_compare(self, taken: _Kept) -> list[_Kept]:
         # A title's words are among a chunk's terms, and titles may differ.

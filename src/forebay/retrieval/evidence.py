@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from forebay.kernel.caching import Evidence, LegList
-from forebay.retrieval.counts import term_hash
+from forebay.retrieval.counts import asked_hash
 from forebay.retrieval.fusion import Floats, Ids, meaning_score
 from forebay.retrieval.lexical_base import Demands
 from forebay.retrieval.lexical_search import LexicalHits, LexicalQuery, LexicalView
@@ -164,4 +164,4 @@ def constants_of(found: Evidence) -> QueryConstants | None:
 
 
 def _hashes(terms: Sequence[str]) -> tuple[int, ...]:
-    return tuple([term_hash(term) for term in terms])
+    return tuple([asked_hash(term) for term in terms])

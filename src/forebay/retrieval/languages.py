@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from forebay.retrieval.fusion import Ids, Mask
-from forebay.retrieval.lexical_search import LexicalView
+from collections.abc import Sequence
+
+import numpy as np
+
+from forebay.retrieval.counts import packed_chinese
+from forebay.retrieval.fusion import Mask
 from forebay.retrieval.terms import is_chinese
 
 
-def foreign_mask(lexical: LexicalView, query: str, chunk_ids: Ids) -> Mask:
-    """Return which of ``chunk_ids`` can hardly hold the words of ``query``.
+def foreign_mask(packed: Sequence[bytes | None], query: str) -> Mask:
+    """Return which chunks, by their packed facts, can hardly hold the words of ``query``.
 
     A document's language decides, as ingest detected it; English and other languages share an
-    alphabet, names and numbers, and are not told apart.
+    alphabet, names and numbers, and are not told apart. A chunk without facts is not Chinese.
     """
-    foreign: Mask = lexical.chinese(chunk_ids.tolist()) != is_chinese(query)
+    chinese = np.array([data is not None and packed_chinese(data) for data in packed], np.bool_)
+    foreign: Mask = chinese != is_chinese(query)
     return foreign

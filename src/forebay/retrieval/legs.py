@@ -16,7 +16,10 @@ PROPOSED_MAX = 4096
 
 
 class VectorLeg(msgspec.Struct, frozen=True):
-    """The vector leg's hits, best first, and the cosines of both legs' hits (NaN: no vector)."""
+    """The vector leg's hits, best first, and the cosines of both legs' hits (NaN: no vector).
+
+    ``vectors``: those of ``ids``, where there are any.
+    """
 
     query: Floats32
     best: Ids
@@ -24,6 +27,7 @@ class VectorLeg(msgspec.Struct, frozen=True):
     ids: Ids
     cosine: Floats
     background: float
+    vectors: Floats32 | None = None
 
 
 def search_vectors(search: Search, query: Floats32, words: LexicalHits | None) -> VectorLeg:
@@ -37,8 +41,8 @@ def search_vectors(search: Search, query: Floats32, words: LexicalHits | None) -
         return VectorLeg(query, found, scores, found, scores.astype(np.float64), background)
     found, scores = snapshot.search_vectors(query, search.limit, search.demands)
     ids = np.union1d(found, words.ids)
-    cosine = snapshot.vectors.score(query, ids).astype(np.float64)
-    return VectorLeg(query, found, scores, ids, cosine, background)
+    cosine, vectors = snapshot.vectors.score(query, ids)
+    return VectorLeg(query, found, scores, ids, cosine.astype(np.float64), background, vectors)
 
 
 def fuse_legs(
@@ -52,13 +56,20 @@ def fuse_legs(
     """Both legs' candidates, best first; ``weight`` and ``foreign_words`` as in ``fusion``."""
     ids, lexical = vector.ids, search.snapshot.lexical
     bm25 = np.zeros(len(ids))
-    bm25[np.searchsorted(ids, words.ids)] = words.scores
-    only_vector = np.setdiff1d(ids, words.ids)
-    rest = lexical.score(query, only_vector.tolist())
-    bm25[np.searchsorted(ids, rest.ids)] = rest.scores
+    by_words = np.searchsorted(ids, words.ids)
+    bm25[by_words] = words.scores
+    packed: list[bytes | None] = [None] * len(ids)
+    for place, data in zip(by_words.tolist(), words.packed, strict=True):
+        packed[place] = data
+    rest = [place for place, data in enumerate(packed) if data is None]
+    facts = lexical.facts(ids[rest].tolist())
+    bm25[rest] = lexical.bm25(query, facts)
+    for place, found in zip(rest, facts, strict=True):
+        packed[place] = found
     meaning = meaning_score(vector.cosine, vector.background)
-    foreign = foreign_mask(lexical, search.request.query, ids)
+    foreign = foreign_mask(packed, search.request.query)
     held = credit_foreign(words_score(bm25, query.ideal), meaning, foreign, foreign_words)
     scores = fuse(held, meaning, weight)
     order = np.lexsort((ids, -scores))
-    return Ranked(ids[order], scores[order], bm25[order], vector.cosine[order])
+    ranked = [packed[place] for place in order.tolist()]
+    return Ranked(ids[order], scores[order], bm25[order], vector.cosine[order], ranked)

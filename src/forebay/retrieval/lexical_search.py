@@ -15,9 +15,7 @@ from forebay.retrieval.counts import (
     Facts,
     FactsCache,
     Floats,
-    Mask,
-    packed_chinese,
-    term_hash,
+    asked_hash,
     unpack_facts,
 )
 from forebay.retrieval.lexical_base import NO_IDS, Demands, Ids, LexicalBase
@@ -43,11 +41,14 @@ class LexicalQuery(msgspec.Struct, frozen=True):
 
 
 class LexicalHits(msgspec.Struct, frozen=True):
-    """Chunks best first: ids, BM25 scores, and the share of the query's worth each covers."""
+    """Chunks best first: ids, BM25 scores, the share of the query's worth each covers, and their
+    packed facts.
+    """
 
     ids: Ids
     scores: Floats
     coverage: Floats
+    packed: Sequence[bytes] = ()
 
 
 NO_HITS = LexicalHits(NO_IDS, np.empty(0, np.float64), np.empty(0, np.float64))
@@ -127,7 +128,7 @@ class LexicalView:
 
     def _frequency(self, term: str) -> int:
         """Living chunks that hold ``term``."""
-        key = term_hash(term)
+        key = asked_hash(term)
         known = self._frequencies.get(key)
         if known is None:
             known = self.base.frequency(term) + self.recent.frequency(key)
@@ -154,8 +155,11 @@ class LexicalView:
         if self.recent.added:
             more, their_facts = self.recent.matching(query.terms, demands)
             ids, facts = np.concatenate([ids, more]), facts.with_more(their_facts)
-        hits = self._score(ids, facts, query)
-        return LexicalHits(hits.ids[:limit], hits.scores[:limit], hits.coverage[:limit])
+            packed += [self.recent.added[chunk_id].facts for chunk_id in more.tolist()]
+        hits = self._score(ids, facts, query, packed)
+        return LexicalHits(
+            hits.ids[:limit], hits.scores[:limit], hits.coverage[:limit], hits.packed[:limit]
+        )
 
     def score(self, query: LexicalQuery, chunk_ids: Sequence[int]) -> LexicalHits:
         """Return exact scores of those ``chunk_ids`` that hold at least one term.
@@ -164,21 +168,29 @@ class LexicalView:
         """
         if not query.terms:
             return NO_HITS
-        packed = self._packed(chunk_ids)
-        known = [data is not None for data in packed]
-        facts = unpack_facts([data for data in packed if data is not None], query.terms)
-        hits = self._score(np.array(chunk_ids, np.int64)[known], facts, query)
-        held = hits.scores > 0.0
-        return LexicalHits(hits.ids[held], hits.scores[held], hits.coverage[held])
+        facts = self._packed(chunk_ids)
+        known = [data is not None for data in facts]
+        packed = [data for data in facts if data is not None]
+        hits = self._score(
+            np.array(chunk_ids, np.int64)[known], unpack_facts(packed, query.terms), query, packed
+        )
+        held = int(np.count_nonzero(hits.scores))
+        return LexicalHits(
+            hits.ids[:held], hits.scores[:held], hits.coverage[:held], hits.packed[:held]
+        )
+
+    def bm25(self, query: LexicalQuery, facts: Sequence[bytes | None]) -> Floats:
+        """Return the exact score of each chunk by its packed facts; 0 where there are none."""
+        scores = np.zeros(len(facts))
+        packed = [data for data in facts if data is not None]
+        if packed and query.terms:
+            known = [data is not None for data in facts]
+            scores[known] = self._scores(unpack_facts(packed, query.terms), query)[0]
+        return scores
 
     def facts(self, chunk_ids: Sequence[int]) -> list[bytes | None]:
         """Return the packed facts of each chunk, None where there are none."""
         return self._packed(chunk_ids)
-
-    def chinese(self, chunk_ids: Sequence[int]) -> Mask:
-        """Return which of ``chunk_ids`` are of Chinese documents; unknown ones are not."""
-        packed = self._packed(chunk_ids)
-        return np.array([data is not None and packed_chinese(data) for data in packed], np.bool_)
 
     def has_foreign(self, text: str) -> bool:
         """Whether there are chunks in another language than ``text``, Chinese or not."""
@@ -199,17 +211,24 @@ class LexicalView:
         ids, more = self.recent.living(ids), self.recent.allowed(demands)
         return np.sort(np.concatenate([ids, more])) if len(more) else ids
 
-    def _score(self, ids: Ids, facts: Facts, query: LexicalQuery) -> LexicalHits:
+    def _score(
+        self, ids: Ids, facts: Facts, query: LexicalQuery, packed: Sequence[bytes]
+    ) -> LexicalHits:
         if not len(ids):
             return NO_HITS
+        scores, coverage = self._scores(facts, query)
+        order = np.lexsort((ids, -scores))
+        ranked = [packed[place] for place in order.tolist()]
+        return LexicalHits(ids[order], scores[order], coverage[order], ranked)
+
+    def _scores(self, facts: Facts, query: LexicalQuery) -> tuple[Floats, Floats]:
         k1, b = self.settings.k1, self.settings.b
         norm = k1 * (1.0 - b + b * facts.lengths / self.average)
         idf = np.array(query.idf)
         frequencies = facts.frequencies
         scores = (idf * frequencies * (k1 + 1.0) / (frequencies + norm[:, None])).sum(axis=1)
         coverage = (idf * (frequencies > 0)).sum(axis=1) / idf.sum()
-        order = np.lexsort((ids, -scores))
-        return LexicalHits(ids[order], scores[order], coverage[order])
+        return scores, coverage
 
     def _packed(self, chunk_ids: Sequence[int]) -> list[bytes | None]:
         """Return the facts of each chunk, None where there are none; mostly from memory."""

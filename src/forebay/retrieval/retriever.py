@@ -5,7 +5,7 @@ Words first, then meaning; rights inside every leg.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
@@ -27,7 +27,9 @@ from forebay.kernel.stages import (
     PartUse,
     SearchRequest,
     SearchResult,
+    Told,
     at_work_s,
+    in_line,
 )
 from forebay.retrieval.beside import by_sure_words
 from forebay.retrieval.engine import IndexDamaged
@@ -60,9 +62,12 @@ from forebay.retrieval.segments import Floats32, decode
 from forebay.retrieval.settings import RetrievalSettings
 from forebay.retrieval.words import Words, asked_of, by_words, enough, find_words
 
+Scorer = Callable[[str, Sequence[Hit], HitVectors], tuple[Sequence[float], Sequence[float]]]
+"""Per hit a score, which orders them, and a relevance in 0..1; blocks for a millisecond."""
 HYBRID, MEANING = "vector+bm25", "vector"
 PARTLY_EMBEDDED = "partly_embedded"
 """Why an answer by both legs is flagged: of many chunks only the words could be searched."""
+_STAGES: tuple[str, ...] = ("embedding", "search.vector", "fusion", "rerank")
 _AMONG = 10
 """Where the vector leg must have what words were fairly sure of, to have found it (F0.11)."""
 _SET_UP_WRONGLY = frozenset({401, 403, 404})
@@ -85,9 +90,13 @@ class HybridRetriever:
         executor: Executor,
         *,
         with_vectors: bool = False,
+        scorer: Scorer | None = None,
     ) -> None:
-        """``with_vectors``: results carry the vectors of their hits, for a reranker."""
+        """``with_vectors``: results carry the vectors of their hits, for a reranker; ``scorer``
+        tells what it thinks of these while their thread has them.
+        """
         self._with_vectors = with_vectors
+        self._scorer = scorer
         spare = SPARE_RANKED if with_vectors else SPARE
         self._searching = Searching(indexes, settings, executor, spare=spare)
         self._embedder = embedder
@@ -115,8 +124,8 @@ class HybridRetriever:
         if enough(search, words):
             return await by_sure_words(searching, search, words)
 
-        def fused(vector: VectorLeg) -> Answer:
-            return self._fused(search, words, vector)
+        def fused(vector: VectorLeg, lap: Lap) -> Answer:
+            return self._fused(search, words, vector, lap)
 
         found = await _by_meaning(searching, search, embedder, words.hits, fused)
         search.ctx.rung = HYBRID
@@ -131,7 +140,7 @@ class HybridRetriever:
             uses=(words.use, *found.used(_witness(words, settings))),
         )
 
-    def _fused(self, search: Search, words: Words, vector: VectorLeg) -> Answer:
+    def _fused(self, search: Search, words: Words, vector: VectorLeg, lap: Lap) -> Answer:
         compared = compare_legs(words.features, words.hits.ids, vector.best)
         settings = self._searching.settings
         weight = words_weight(compared, settings.fusion, search.request.kind)
@@ -152,16 +161,27 @@ class HybridRetriever:
         # Words of a newer version than the vectors: what came between cannot be told later.
         whole = vectors.version >= search.snapshot.version
         evidence = evidence_of(asked, words.hits, leg, fused) if whole else None
-        return Answer(hits, evidence, self._vectors_of(search, vector.query, hits))
+        vectors_of_hits = self._vectors_of(vector, hits)
+        if vectors_of_hits is not None and self._scorer is not None and len(hits) > 1:
+            lap()
+            vectors_of_hits = self._told(search.request.query, hits, vectors_of_hits)
+        return Answer(hits, evidence, vectors_of_hits)
 
-    def _vectors_of(
-        self, search: Search, query: Floats32, hits: tuple[Hit, ...]
-    ) -> HitVectors | None:
-        if not self._with_vectors:
+    def _told(self, query: str, hits: tuple[Hit, ...], vectors: HitVectors) -> HitVectors:
+        assert self._scorer is not None
+        try:
+            told = self._scorer(query, hits, vectors)
+        # A model is foreign code: who orders hits asks it once more, and tells what went wrong.
+        except Exception:
+            return vectors
+        return msgspec.structs.replace(vectors, told=Told(*told))
+
+    def _vectors_of(self, leg: VectorLeg, hits: tuple[Hit, ...]) -> HitVectors | None:
+        if not self._with_vectors or leg.vectors is None:
             return None
         ids = np.array([hit.chunk.chunk_id for hit in hits], np.int64)
-        rows, _ = search.snapshot.vectors.stored(ids)
-        return HitVectors(query.tobytes(), rows.tobytes(), query.shape[1])
+        rows = leg.vectors[np.searchsorted(leg.ids, ids)]
+        return HitVectors(leg.query.tobytes(), rows.tobytes(), leg.query.shape[1])
 
 
 class MeaningRetriever:
@@ -182,7 +202,7 @@ class MeaningRetriever:
         with searching.entered(ctx, request) as search:
             _check_usable(self._embedder, search.snapshot)
 
-            def alone(vector: VectorLeg) -> Answer:
+            def alone(vector: VectorLeg, _: Lap) -> Answer:
                 meaning = np.clip(meaning_score(vector.cosine, vector.background), 0.0, 1.0)
                 unseen = np.zeros(len(vector.ids))
                 ranked = Ranked(vector.ids, meaning, unseen, vector.cosine)
@@ -259,28 +279,32 @@ async def _by_meaning(
     search: Search,
     embedder: Embedder,
     words: LexicalHits | None,
-    answer: Callable[[VectorLeg], Answer],
+    answer: Callable[[VectorLeg, Lap], Answer],
 ) -> _Found:
     """Embed, search by meaning, and answer; ``PartFailed`` when that takes too long or fails."""
     ctx = search.ctx
     trial = searching.trial(ctx, searching.settings.vector_timeout_ms)
     try:
         async with trial:
-            vectors = await _embedded(trial, search, embedder)
-            query = decode(vectors.data, 1, vectors.dimensions)
-            if search.request.hypothesis:
-                query = await _beside(trial, embedder, search.request.hypothesis, query)
+            make, remembered = _in_line(searching, search, embedder), False
+            stages = _STAGES
+            if make is None:
+                vectors, stages = await _asked(trial, search, embedder), _STAGES[1:]
+                make, remembered = lambda: vectors, bool(vectors.cached)
 
             def work(lap: Lap) -> tuple[Answer, VectorLeg]:
                 trial.begin(here=True)
-                leg = search_vectors(search, query, words)
+                made = make()
+                if stages is _STAGES:
+                    lap()
+                leg = search_vectors(search, decode(made.data, 1, made.dimensions), words)
                 # What follows is not the vectors' time.
                 trial.done()
                 lap()
-                return answer(leg), leg
+                return answer(leg, lap), leg
 
-            found, leg = await searching.work(ctx, ("search.vector", "fusion"), work)
-            return _Found(found, leg, trial.took_s, bool(vectors.cached))
+            found, leg = await searching.work(ctx, stages, work)
+            return _Found(found, leg, trial.took_s, remembered)
     except (TimeoutError, DeadlineExceeded) as error:
         if ctx.deadline.expired():
             raise DeadlineExceeded("The request's deadline passed during the search.") from error
@@ -293,6 +317,28 @@ async def _by_meaning(
         if trial.is_done:
             raise
         raise _failed(error) from error
+
+
+def _in_line(
+    searching: Searching, search: Search, embedder: Embedder
+) -> Callable[[], Vectors] | None:
+    """What embeds the query in the thread that searches; None: another does."""
+    if not searching.settings.embed_in_line or search.request.hypothesis:
+        return None
+    make = in_line(embedder, search.request.query)
+    if make is not None and search.ctx.cache["embedding"] == "off":
+        search.ctx.cache["embedding"] = "miss"
+    return make
+
+
+async def _asked(trial: Trial, search: Search, embedder: Embedder) -> Vectors:
+    """The query's vector, beside that of a hypothesis where there is one."""
+    vectors = await _embedded(trial, search, embedder)
+    if not search.request.hypothesis:
+        return vectors
+    query = decode(vectors.data, 1, vectors.dimensions)
+    query = await _beside(trial, embedder, search.request.hypothesis, query)
+    return msgspec.structs.replace(vectors, data=query.tobytes())
 
 
 async def _embedded(trial: Trial, search: Search, embedder: Embedder) -> Vectors:

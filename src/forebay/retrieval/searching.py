@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import TypeVar
 
 import msgspec
-import numpy as np
 
 from forebay.kernel.caching import Evidence, LegList
 from forebay.kernel.context import RequestContext, StageRecord
@@ -55,12 +54,16 @@ _TWINS = 1e-7
 
 
 class Ranked(msgspec.Struct, frozen=True):
-    """Candidates best first, with the raw scores of both legs (NaN: unseen)."""
+    """Candidates best first, with the raw scores of both legs (NaN: unseen).
+
+    ``packed``: the facts of each; empty: nobody looked them up.
+    """
 
     ids: Ids
     scores: Floats
     bm25: Floats
     cosine: Floats
+    packed: Sequence[bytes | None] = ()
 
 
 class Search(msgspec.Struct, frozen=True):
@@ -225,24 +228,28 @@ def fetch(
     places: list[int] = []
     wanted = search.request.top_k
     step = min(_ROWS_AT_ONCE, wanted + 2)
-    copies = _copies(search, ranked.ids[: step if by_words else 0]) if distinct else None
+    copies = _copies(search, ranked, step if by_words else 0) if distinct else None
     for start in range(0, len(ranked.ids), step):
         ids: Sequence[int] = ranked.ids[start : start + step].tolist()
         rows = {row.chunk_id: row for row in search.feed.rows(search.request.kb, ids)}
+        columns = (ranked.scores, ranked.bm25, ranked.cosine)
+        told = list(
+            zip(*(column[start : start + step].tolist() for column in columns), strict=True)
+        )
         for place, chunk_id in enumerate(ids, start):
             row = rows.get(chunk_id)
             if row is None or row.version > search.snapshot.version:
                 continue
             if not passes(row, search.demands) or (copies and not copies.adds(row, place)):
                 continue
-            bm25, cosine = float(ranked.bm25[place]), float(ranked.cosine[place])
+            score, bm25, cosine = told[place - start]
             places.append(place)
             hits.append(
                 Hit(
                     chunk=row,
-                    score=min(1.0, max(0.0, float(ranked.scores[place]))),
+                    score=min(1.0, max(0.0, score)),
                     bm25=bm25 if bm25 > 0.0 else None,
-                    cosine=None if np.isnan(cosine) else cosine,
+                    cosine=None if math.isnan(cosine) else cosine,
                 )
             )
             if len(hits) == wanted:
@@ -250,11 +257,14 @@ def fetch(
     return tuple(hits), _led(ranked, places, wanted)
 
 
-def _copies(search: Search, first: Ids) -> Distinct:
+def _copies(search: Search, ranked: Ranked, most: int) -> Distinct:
+    first = ranked.ids[:most]
     if len(first) < _FEW:
         return Distinct()
     try:
-        return Distinct(nearness(search.snapshot.lexical.facts(first.tolist())))
+        return Distinct(
+            nearness(ranked.packed[:most] or search.snapshot.lexical.facts(first.tolist()))
+        )
     except IndexDamaged:
         return Distinct()
 

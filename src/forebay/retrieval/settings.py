@@ -138,6 +138,14 @@ class RetrievalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         int,
         Meta(description="Embedding and vector search together; then words alone (F2.10).", ge=1),
     ] = 300
+    embed_in_line: Annotated[
+        bool,
+        Meta(
+            description="Queries are embedded by the threads that search, in the order of requests "
+            "and without changes of threads, where the model runs in this process: a shorter tail "
+            "on one or two cores; a model that hangs holds these threads up."
+        ),
+    ] = False
     words_timeout_ms: Annotated[
         int,
         Meta(description="Search by words; then a rung that goes without them.", ge=1),

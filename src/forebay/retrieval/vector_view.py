@@ -172,15 +172,18 @@ class VectorView:
                 known |= held
         return vectors, known
 
-    def score(self, query: Floats32, chunk_ids: Ids) -> Floats32:
-        """Return the cosine of each chunk, NaN where it has no vector."""
+    def score(self, query: Floats32, chunk_ids: Ids) -> tuple[Floats32, Floats32]:
+        """Return the cosine of each chunk, NaN where it has no vector, and the vectors."""
+        vectors = np.zeros((len(chunk_ids), self.dimensions), np.float32)
         scores = np.full(len(chunk_ids), np.nan, np.float32)
         for each in self.segments:
             rows = each.living_rows(chunk_ids)
             held = rows >= 0
             if held.any():
-                scores[held] = each.segment.vectors(rows[held]) @ query[0]
-        return scores
+                found = each.segment.vectors(rows[held])
+                scores[held] = found @ query[0]
+                vectors[held] = found
+        return scores, vectors
 
 
 def _members(ids: Ids, ascending: Ids) -> Mask:

@@ -144,7 +144,7 @@ def answer_by_words(
     """The hits of words alone; blocks for their texts."""
     unseen = np.full(len(words.hits.ids), np.nan)
     shares = words_score(words.hits.scores, words.query.ideal)
-    ranked = Ranked(words.hits.ids, shares, words.hits.scores, unseen)
+    ranked = Ranked(words.hits.ids, shares, words.hits.scores, unseen, words.hits.packed)
     hits, fused = fetch(search, ranked, distinct=searching.settings.distinct)
     if words.exit.taken:
         fused = fused.within(words.exit.leeway)

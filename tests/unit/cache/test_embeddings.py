@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -103,6 +103,43 @@ async def test_a_thousand_equal_cold_queries_are_embedded_once() -> None:
     inner.go.set()
     assert len({data for data, _ in await asyncio.gather(*asked)}) == 1
     assert len(inner.calls) == 1
+
+
+class AtHand(Counting):
+    """One that works in the thread of who asks."""
+
+    def in_line(self, text: str) -> Callable[[], Vectors]:
+        def work() -> Vectors:
+            self.calls.append(((text,), "in line"))
+            return Vectors((0,), 2, np.full((1, 2), self.number, np.float32).tobytes())
+
+        return work
+
+
+async def test_what_was_made_in_line_is_remembered() -> None:
+    embedder = cached(AtHand())
+    make = embedder.in_line("notice period")
+    assert make is not None
+    found = await asyncio.to_thread(make)
+    assert found.cached is False
+    assert await vector(embedder, "Notice  period?") == (found.data, True)
+    assert embedder.in_line("notice period") is None, "it is remembered"
+
+
+async def test_what_is_under_way_or_shared_is_not_made_in_line() -> None:
+    inner = AtHand()
+    embedder = cached(inner)
+    inner.go.clear()
+    first = asyncio.get_running_loop().create_task(embedder.embed(["a b"], kind="query"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert embedder.in_line("a b") is None
+    assert embedder.in_line("c d") is not None
+    inner.go.set()
+    await first
+    assert cached(AtHand(), shared=FakeSharedValues(VirtualClock())).in_line("a b") is None
+    assert cached(Counting()).in_line("a b") is None, "it cannot"
+    assert embedder.in_line("x" * 5000) is None
 
 
 async def test_a_failure_is_not_remembered() -> None:

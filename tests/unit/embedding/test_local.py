@@ -17,7 +17,7 @@ from forebay.embedding.prefixes import E5
 from forebay.embedding.workers import WorkerSettings
 from forebay.kernel.clock import SystemClock
 from forebay.kernel.errors import DeadlineExceeded, EngineError, Overloaded
-from forebay.kernel.stages import EmbedderSpec, at_work_s
+from forebay.kernel.stages import EmbedderSpec, at_work_s, in_line
 
 _WAIT_S = 5
 
@@ -165,6 +165,19 @@ async def test_a_stuck_model_is_a_deadline() -> None:
         recorder.open.clear()
         with pytest.raises(DeadlineExceeded):
             await embedder.embed(["x"], kind="query")
+
+
+@pytest.mark.parametrize("text", ["How long is the notice?", "通知期多长？"])
+async def test_a_query_made_in_line_is_the_same(text: str) -> None:
+    async with local() as (embedder, _):
+        centered = CenteredEmbedder(embedder, LanguageMeans(*np.ones((2, 2, 2), np.float32)))
+        for one in (embedder, centered):
+            made = in_line(one, text)
+            assert made is not None
+            usual = await one.embed([text], kind="query")
+            found = await asyncio.to_thread(made)
+            assert (found.data, found.dimensions) == (usual.data, usual.dimensions)
+            assert found.worked_s is not None
 
 
 async def test_it_tells_working_from_waiting() -> None:

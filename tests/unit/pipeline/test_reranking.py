@@ -15,7 +15,7 @@ from forebay.kernel.clock import Deadline, SystemClock
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.documents import ChunkRow, Hit
 from forebay.kernel.errors import EngineError
-from forebay.kernel.stages import HitVectors, SearchRequest, SearchResult
+from forebay.kernel.stages import HitVectors, SearchRequest, SearchResult, Told
 from forebay.pipeline.reranking import (
     RerankingParts,
     RerankingRetriever,
@@ -115,6 +115,25 @@ async def test_the_light_model_orders_and_the_order_rests_on_all(pool: ThreadPoo
     assert not ctx.degradations
 
 
+async def test_what_the_search_was_told_of_its_hits_is_not_asked_again(
+    pool: ThreadPoolExecutor,
+) -> None:
+    model, ctx = light(), context()
+    model.failure = AssertionError("asked again")
+    told = msgspec.structs.replace(VECTORS, told=Told(model.scores, model.told))
+    with ctx.stage("rerank"):
+        pass
+    parts = RerankingParts(model, pool)
+    result = await RerankingRetriever(Found(told), parts).retrieve(
+        ctx, SearchRequest("kb", "q", top_k=2)
+    )
+    assert ids(result) == [2, 4]
+    assert [hit.rerank for hit in result.hits] == [0.6, 0.55]
+    assert not ctx.degradations and result.vectors is None
+    assert [record.attributes for record in ctx.stages] == [{"reranker": "light"}]
+    assert parts.tally.statistics()["by_light"] == 1
+
+
 async def test_picked_hits_tell_what_the_search_had_around_its_best(
     pool: ThreadPoolExecutor,
 ) -> None:
@@ -163,7 +182,8 @@ async def test_a_failing_light_model_costs_its_order_alone(
     model = light()
     model.failure, model.takes_s = failure, takes_s
     ctx = context()
-    parts = RerankingParts(model, pool, RerankingSettings(timeout_ms=50))
+    settings = RerankingSettings(timeout_ms=50 if takes_s else 20_000)
+    parts = RerankingParts(model, pool, settings)
     result = await RerankingRetriever(Found(), parts).retrieve(
         ctx, SearchRequest("kb", "q", top_k=2)
     )

@@ -35,13 +35,18 @@ def test_counts_stop_at_255() -> None:
     assert facts.lengths.tolist() == [300.0]
 
 
-def test_the_cache_forgets_the_least_used_first_and_keeps_its_bound() -> None:
+def test_the_cache_keeps_what_was_asked_for_and_its_bound() -> None:
     cache = FactsCache(3 * (100 + 120))
     for chunk_id in range(3):
         cache.put(chunk_id, b"x" * 100)
     cache.get([0])
     cache.put(3, b"y" * 100)
     assert [data is not None for data in cache.get([0, 1, 2, 3])] == [True, False, True, True]
+    for chunk_id in range(4, 8):
+        cache.get([chunk_id - 1])
+        cache.put(chunk_id, b"z" * 100)
+    assert cache.get([7]) == [b"z" * 100]
+    assert sum(data is not None for data in cache.get(range(8))) == 3
     nothing = FactsCache(0)
     nothing.put(1, b"x")
     assert nothing.get([1]) == [None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from forebay.retrieval import KbIndex
@@ -26,11 +25,13 @@ def test_a_document_s_language_decides(
     tmp_path: Path, languages: tuple[str, ...], english: list[bool], chinese: list[bool]
 ) -> None:
     record = MemoryIndexFeed(8)
-    ids = np.asarray([record.add("text", language=language)[0] for language in languages])
+    ids = [record.add("text", language=language)[0] for language in languages]
     index = KbIndex.open(tmp_path, "kb", record, writable=True)
     lexical = index.snapshot().lexical
-    assert foreign_mask(lexical, ENGLISH, ids).tolist() == english
-    assert foreign_mask(lexical, CHINESE, ids).tolist() == chinese
-    assert foreign_mask(lexical, "VPN 怎么连", ids).tolist() == chinese
-    assert not len(foreign_mask(lexical, ENGLISH, ids[:0]))
+    facts = lexical.facts(ids)
+    assert foreign_mask(facts, ENGLISH).tolist() == english
+    assert foreign_mask(facts, CHINESE).tolist() == chinese
+    assert foreign_mask(facts, "VPN 怎么连").tolist() == chinese
+    assert foreign_mask([None], CHINESE).tolist() == [True]
+    assert not len(foreign_mask([], ENGLISH))
     index.close()

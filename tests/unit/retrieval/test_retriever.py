@@ -299,7 +299,7 @@ def damaged(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise IndexDamaged
 
-    for name in ("parse", "search", "score", "facts", "chinese", "allowed", "allowed_among"):
+    for name in ("parse", "search", "score", "facts", "bm25", "allowed", "allowed_among"):
         monkeypatch.setattr(LexicalView, name, broken)
 
 
