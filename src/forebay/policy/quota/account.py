@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Protocol
 
 from forebay.policy.quota.bucket import Limit, TokenBucket, Untaken
@@ -155,6 +156,17 @@ class Account:
         unsure, self.unsure = self.unsure, []
         return unsure
 
+    def untaken(self, amount: float, unsure: Sequence[tuple[Untaken, float]]) -> None:
+        """The authority could not take ``amount`` of what was due; corrections hear of it."""
+        for tell, more in unsure:
+            part = min(more, amount)
+            amount -= part
+            again = tell(part)
+            if again:
+                self.owed += again
+                self.unsure.append((_insist, again))
+                self._book.moved(self)
+
     def _refilled(self, now: float) -> float:
         return self.known + max(0.0, now - self.known_at) * self.limit.rate_per_s
 
@@ -168,3 +180,8 @@ class Account:
         else:
             self.alone.take(amount - held, now)
             self.alone_used += amount - held
+
+
+def _insist(amount: float) -> float:
+    """It has come back to somebody: it is owed until it is taken."""
+    return amount

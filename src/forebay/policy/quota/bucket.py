@@ -15,8 +15,9 @@ import msgspec
 from msgspec import Meta
 
 LEAST_RATE = 1e-9
-Untaken = Callable[[float, float], None]
-"""Hears later how much of what was taken could not be, as others had taken it, and when."""
+Untaken = Callable[[float], float]
+"""Hears later how much of what was taken could not be, as others were in debt before, and says how
+much of that is to be taken again."""
 
 
 class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

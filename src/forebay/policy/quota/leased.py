@@ -247,12 +247,8 @@ class LeasedLedger:
             account.balance += extra
             if extra:
                 self.moved(account)
-        for unsure, untaken in zip(sent.unsure, reply.untaken, strict=True):
-            left = untaken
-            for tell, more in unsure:
-                part = min(more, left)
-                left -= part
-                tell(part, now)
+        for account, untaken, unsure in zip(sent.accounts, reply.untaken, sent.unsure, strict=True):
+            account.untaken(untaken, unsure)
         for account in sent.leasing:
             account.leasing = False
         self._asked += len(sent.asked)

@@ -84,12 +84,11 @@ class Reservation:
             bucket.take(more, now, partial(self._lessen, at))
         self.amount = amount
 
-    def _lessen(self, at: int, amount: float, now: float) -> None:
-        """Others went into debt at the same time: what was not taken must not come back either."""
-        back = min(amount, self._held[at] - self.amount)
-        self._held[at] -= amount
-        if not self.open and back > 0:
-            self.buckets[at].take(back, now)
+    def _lessen(self, at: int, amount: float) -> float:
+        """See ``Untaken``: nobody paid it, so it must not come back, or not stay so if it has."""
+        back = 0.0 if self.open else min(amount, max(0.0, self._held[at] - self.amount))
+        self._held[at] -= amount if self.open else back
+        return back
 
     def settle(self, used: float, now: float) -> None:
         """Pay ``used`` and end; the rest goes back, what is missing becomes debt."""
