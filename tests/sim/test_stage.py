@@ -50,7 +50,6 @@ class Stage:
             began_at = max(heapq.heappop(self._free_at), now)
             end_at = began_at + self._chance.expovariate(1 / SEARCH_S)
             heapq.heappush(self._free_at, end_at)
-            assert ticket.place is not None
             waited_s = now - ticket.place.queued_at
             heapq.heappush(self._ends, (end_at, next(self._number), ticket, waited_s))
         self.refused += len(self.gate.refused())

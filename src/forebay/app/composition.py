@@ -194,6 +194,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             near=opener.near(prompting.version),
             fragility=fragility,
             widening=open_widening(reading, _within_pools(settings)),
+            most_passages=settings.context.max_passages,
         )
         parts = await asyncio.to_thread(with_questions, reading, opener.tiers, parts)
         warmer = await _warmed(stack, process, parts, share=share)

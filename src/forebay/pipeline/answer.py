@@ -124,7 +124,8 @@ class AnswerParts(msgspec.Struct, frozen=True):
     after which ``generator`` has another way to answer; ``engines`` does not quote, for prompts
     whose answer no passage is, and ``quoting`` does nothing else. ``widening`` None: prompts hold
     hits as they were found. ``questions`` None: what users write is searched as it is.
-    ``density`` is what engines count for an estimate.
+    ``density`` is what engines count for an estimate. ``most_passages`` is what a prompt holds:
+    no more are planned, however many are asked for.
     """
 
     retriever: Retriever
@@ -143,6 +144,7 @@ class AnswerParts(msgspec.Struct, frozen=True):
     quoting: Generator | None = None
     questions: Questions | None = None
     density: Density = msgspec.field(default_factory=Density)
+    most_passages: int = 100
 
 
 class AnswerPipeline:
@@ -342,9 +344,9 @@ class AnswerPipeline:
             kept.append(texts[-1])
             tokens = max(room, await beside_if_long(kept, self._parts.count, kept))
         cap = request.reserved_tokens or request.sampling.max_tokens
-        ask = ask_for(
-            ctx, tokens, cap, passages=request.top_k, session=session_of(ctx, request.messages)
-        )
+        passages = min(request.top_k, self._parts.most_passages)
+        session = session_of(ctx, request.messages)
+        ask = ask_for(ctx, tokens, cap, passages=passages, session=session)
         return msgspec.structs.replace(ask, spares=self._parts.spares)
 
     async def _generated(

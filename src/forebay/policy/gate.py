@@ -215,13 +215,13 @@ class PoolGate:
         In line it just leaves.
         """
         if ticket.state == "waiting":
-            assert ticket.place is not None
             self.queue.remove(ticket.place)
         elif ticket.state == "sent":
             in_flight = self._give_back(ticket, now, ok=ok)
             self.batch.written += max(0, ticket.output_tokens - ticket.sampled_tokens)
-            # By what was reserved: those who wait are counted so, too.
-            self.drain.done(max(0.0, ticket.cost - ticket.credited), now)
+            # By what was planned, as those in line are counted: a rate of what prompts turn out to
+            # be would make their wait longer than it is, or shorter.
+            self.drain.done(max(0.0, ticket.place.cost - ticket.credited), now)
             self._learn(ticket, now, in_flight, ok)
         if ticket.state != "refused":
             ticket.state = "done"

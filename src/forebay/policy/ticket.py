@@ -55,7 +55,7 @@ class Ticket:
         self.input_tokens = 0
         self.output_tokens = 0
         self.expected_tokens: int | None = None  # to be written; None: nobody knows
-        self.place: Waiting[Ticket] | None = None
+        self.place: Waiting[Ticket]  # since it arrived: as it was planned
         self.spared = False  # it has another way to be answered when all engines are out
         self.preparing = False  # it has work to do before the engine is asked: ``asked`` tells
         self.state = "new"  # waiting | sent | lost | done | refused

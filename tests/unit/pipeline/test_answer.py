@@ -113,3 +113,39 @@ async def test_a_prompt_is_as_long_as_its_pool_takes_by_the_engines_count(questi
     [prompt] = asked
     assert 0 < len(prompt.passages) < 5
     assert 500 < prompt.prompt_tokens <= 1000
+
+
+@pytest.mark.parametrize(("asked", "planned"), [(2, 2), (50, 3)])
+async def test_no_more_passages_are_planned_than_a_prompt_holds(asked: int, planned: int) -> None:
+    clock = SystemClock()
+    gate = PoolGate(GateSettings(), ["one"])
+    seen: list[float] = []
+
+    class Looking(_Full):
+        async def retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
+            seen.append(gate.loads[0].cost)
+            return await super().retrieve(ctx, request)
+
+    async def generate(*_: object) -> AsyncGenerator[TextDelta | Finished, None]:
+        yield TextDelta("Long.")
+        yield Finished("stop", 20, 1, "sim")
+
+    rule = PoolRule("pool", 100_000, 100)
+    settings = AdmissionSettings(passage_tokens=1000, prompt_tokens=200)
+    parts = AnswerParts(
+        retriever=Looking(),
+        prompting=PromptBuilder(ContextSettings(max_passages=3), COUNTER, "secret"),
+        generator=cast(Generator, SimpleNamespace(generate=generate)),
+        cite=Citing,
+        admission=Admission(Desk(settings, (rule,), {"pool": gate}, clock, WallClock())),
+        count=lambda texts: sum(map(COUNTER.count, texts)),
+        most_passages=3,
+    )
+    ctx = RequestContext(
+        request_id="r", principal=Principal(), deadline=Deadline.after(5.0, clock), clock=clock
+    )
+    messages = (Message("user", "How long is it?"),)
+    wanted = AnswerRequest(kb="kb", messages=messages, sampling=Sampling(), top_k=asked)
+    async for _ in AnswerPipeline(parts).answer(ctx, wanted):
+        pass
+    assert int(seen[0] / 1000) == planned

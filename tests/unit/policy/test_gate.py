@@ -221,6 +221,19 @@ def test_a_hung_replica_is_left_alone_without_anybody_coming_to_ask() -> None:
     assert made.gate.statistics()["ejected"] == 1
 
 
+@pytest.mark.parametrize("built", [0.5, 1.0, 1.5])
+def test_the_rate_is_in_terms_of_what_was_planned_as_the_line_is(built: float) -> None:
+    made = plant(replicas=1, most=1)
+    tickets = [made.ask() for _ in range(3)]
+    for number in range(20):
+        made.gate.correct(tickets[number], 20 * built)
+        made.clock.advance(0.2)
+        tickets.append(made.ask())
+    # One each fifth of a second and two in line, whatever their prompts turned out to be.
+    assert not made.refused
+    assert made.gate.drain_s() == pytest.approx(0.4, rel=0.2)
+
+
 def test_operators_and_the_tail_watch_can_hold_back() -> None:
     made = plant(replicas=1, most=8)
     made.gate.hold = 0.5
