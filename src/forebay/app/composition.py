@@ -169,19 +169,18 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
     reading, settings, counter = process.reading, process.reading.settings, EstimatedTokenCounter()
     async with AsyncExitStack() as stack:
         keyed = await asyncio.to_thread(generation_keys, settings.generation, environment())
-        generator = await stack.enter_async_context(
-            open_generator(keyed, counter=counter, sizing=_sizing, respell=respelled)
-        )
+        opened = open_generator(keyed, counter=counter, sizing=_sizing, respell=respelled)
+        generator = await stack.enter_async_context(opened)
         tokens = await stack.enter_async_context(open_tokens(_remote(keyed), counter))
         shared = await _shared(process, stack) if share else None
-        admission, quotas = await stack.enter_async_context(
-            open_admission(settings, reading.clock, store_folder(settings), shared)
-        )
+        entrance = open_admission(settings, reading.clock, store_folder(settings), shared)
+        admission, quotas = await stack.enter_async_context(entrance)
         opener, reranking = await open_ranked_tiers(stack, reading, share=share)
         guarded = await stack.enter_async_context(open_guarded(reading))
         fragility = await stack.enter_async_context(open_fragility(reading))
         ladder, retriever = await _retrieving(stack, reading, opener, admission, reranking)
-        prompting = PromptBuilder(_within_pools(settings), counter, secrets.token_hex(8))
+        context = _within_pools(settings)
+        prompting = PromptBuilder(context, counter, secrets.token_hex(8))
         parts = AnswerParts(
             retriever=_kept(opener, reranking.over(retriever), prompting.version, guarded),
             prompting=opener.prompting(prompting, prompting.version),
@@ -193,8 +192,8 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
             serving=reading.versions,
             near=opener.near(prompting.version),
             fragility=fragility,
-            widening=open_widening(reading, _within_pools(settings)),
-            most_passages=settings.context.max_passages,
+            widening=open_widening(reading, context),
+            most_passages=context.max_passages,
         )
         parts = await asyncio.to_thread(with_questions, reading, opener.tiers, parts)
         warmer = await _warmed(stack, process, parts, share=share)
