@@ -13,6 +13,7 @@ from operator import mul
 import msgspec
 
 from forebay.generation.answer_types import AnswerType
+from forebay.generation.contrast import is_arbitrary, tells_of_another
 from forebay.generation.passages import cells
 from forebay.generation.subjects import Subject
 from forebay.generation.support import Reading, Scored, held_of
@@ -85,6 +86,14 @@ def tells(
         return False
     if _tells_of_another(terms, reading, chosen):
         return False
+    if not reading.features.crossing:
+        best = fullest(terms, chosen)
+        if tells_of_another(terms, best, reading, measure=kind.asked not in ("who", "place")):
+            return False
+        if is_arbitrary(terms, best, reading, kind) and _named(
+            subject, kind.unnamed(terms), reading, chosen
+        ):
+            return False
     share = max(hits[one.passage].score for one in chosen) if reading.features.share else 0.0
     if reading.features.crossing:
         telling = model.crossing
@@ -102,6 +111,11 @@ def tells(
         + telling.share * share
     )
     return score >= 0.0
+
+
+def fullest(terms: Sequence[Term], chosen: Sequence[Scored]) -> Scored:
+    """The statement that holds most of the question itself; of equals the first."""
+    return max(chosen, key=lambda one: held_of(terms, one))
 
 
 def says_all(terms: Sequence[Term], reading: Reading) -> bool:
