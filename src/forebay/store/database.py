@@ -13,7 +13,7 @@ from urllib.parse import quote
 from forebay.kernel.clock import Clock, SystemClock
 from forebay.kernel.errors import StoreError, Unavailable
 from forebay.store.faults import translated
-from forebay.store.schema import require_current
+from forebay.store.schema import NO_STORE, require_current
 from forebay.store.settings import StoreSettings
 
 PAGE_BYTES = 4096
@@ -71,7 +71,7 @@ def open_reader(folder: Path, settings: StoreSettings) -> sqlite3.Connection:
     """A connection that only reads an existing, current store."""
     path = record_path(folder)
     if not path.exists():
-        raise StoreError("there is no store in this folder yet; ingest something first.")
+        raise StoreError(NO_STORE)
     connection = _open(path, "rw")  # a WAL reader writes to the shared-memory file
     try:
         connection.execute(f"PRAGMA busy_timeout = {settings.busy_timeout_ms}")

@@ -123,6 +123,8 @@ def _key_chunks(connection: sqlite3.Connection) -> None:
     )
 
 
+NO_STORE = "there is no store in this folder yet; ingest something first."
+
 MIGRATIONS: tuple[Migration, ...] = (_create, _mark, _key_chunks)
 """Migration ``i`` takes a store of schema ``i`` to ``i + 1``; one that shipped is never edited."""
 
@@ -151,7 +153,10 @@ def check_schema(connection: sqlite3.Connection, current: int = len(MIGRATIONS))
 
 def require_current(connection: sqlite3.Connection, current: int = len(MIGRATIONS)) -> None:
     """Raise unless a reader may read this store as it is."""
-    if check_schema(connection, current) < current:
+    found = check_schema(connection, current)
+    if not found:  # who made the file was killed before there was anything in it
+        raise StoreError(NO_STORE)
+    if found < current:
         raise StoreError(
             "this store has an older schema; start its writer once to bring it up to date."
         )
@@ -162,15 +167,18 @@ def migrate(
 ) -> tuple[int, int]:
     """Bring the schema up to date, each step one transaction; return (version before, after).
 
-    The connection must be in autocommit mode and belong to the holder of the writer lock.
+    A new store is made in one, so that readers find it whole or not at all. The connection must be
+    in autocommit mode and belong to the holder of the writer lock.
     """
-    found = check_schema(connection, len(migrations))
-    for version in range(found, len(migrations)):
+    found, current = check_schema(connection, len(migrations)), len(migrations)
+    steps = [range(version, version + 1) for version in range(found, current)]
+    for step in steps if found else [range(current)]:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            migrations[version](connection)
+            for version in step:
+                migrations[version](connection)
             connection.execute(
-                "UPDATE meta SET value = ? WHERE key = 'schema_version'", (version + 1,)
+                "UPDATE meta SET value = ? WHERE key = 'schema_version'", (step.stop,)
             )
             connection.execute("COMMIT")
         except BaseException:

@@ -66,6 +66,21 @@ def test_migrations_run_in_order_each_whole(connection: sqlite3.Connection) -> N
         require_current(connection, 3)
 
 
+def test_a_new_store_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
+    def killed(_: sqlite3.Connection) -> None:
+        raise sqlite3.OperationalError("power went away")
+
+    path = tmp_path / "record.sqlite3"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        with pytest.raises(sqlite3.OperationalError):
+            migrate(connection, (*MIGRATIONS, killed))
+        assert schema_version(connection) == 0
+        with pytest.raises(StoreError, match="ingest something first"):
+            StoreReader(tmp_path)
+        assert migrate(connection) == (0, len(MIGRATIONS))
+    StoreReader(tmp_path).close()
+
+
 def test_a_newer_store_is_refused_and_left_alone(old: Path) -> None:
     newer = len(MIGRATIONS) + 1
     with closing(sqlite3.connect(old / "record.sqlite3")) as connection:
