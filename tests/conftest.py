@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import hypothesis
 import pytest
 import uvloop
+
+from tests.ports import unused_ports
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA_VARIABLE = "FOREBAY_SHARED_DATA"
@@ -36,11 +36,8 @@ def shared_data() -> Path:
 
 @pytest.fixture
 def free_port() -> int:
-    """A loopback TCP port that was free a moment ago."""
-    with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    """A loopback TCP port that nobody else takes."""
+    return unused_ports()
 
 
 @pytest.fixture(scope="session")

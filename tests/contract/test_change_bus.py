@@ -6,11 +6,10 @@ import asyncio
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, closing, suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +25,11 @@ from forebay.coordination.bus.redis_streams import RedisBus
 from forebay.kernel.caching import ChangeBus, ChangeEvent
 from forebay.kernel.errors import ConfigError, Unavailable
 from forebay.testing.bus_suite import BusConformance, events_of, heard, subscribed, take
+from tests.ports import unused_ports
 
 
 def prefix() -> str:
     return f"t{secrets.token_hex(4)}"
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +43,7 @@ class Nats:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = free_port()
+        self.port = unused_ports()
         self.url = f"nats://127.0.0.1:{self.port}"
         self.start()
 
@@ -223,7 +217,7 @@ class TestKafka(BusConformance):
         await bus.close()
 
     async def test_a_cluster_that_is_not_there_is_told(self) -> None:
-        bus = KafkaBus(f"127.0.0.1:{free_port()}", prefix())
+        bus = KafkaBus(f"127.0.0.1:{unused_ports()}", prefix())
         with pytest.raises(Unavailable):
             await bus.publish(ChangeEvent("rules"))
         await bus.close()

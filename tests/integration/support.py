@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import psutil
+
+from tests.ports import unused_ports
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,14 +43,6 @@ def until(reached: Callable[[], T | None], within_s: float = 20.0, every_s: floa
             return value
         assert time.monotonic() < end, f"not reached within {within_s:g} s: {reached}"
         time.sleep(every_s)
-
-
-def unused_port() -> int:
-    """A loopback port that was free a moment ago."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 class Ran(NamedTuple):
@@ -284,7 +277,7 @@ class Served:
         apart: bool = False,
     ) -> None:
         self.folder = folder
-        self.port = unused_port()
+        self.port = unused_ports()
         self.store = folder / "store"
         self.config = folder / "forebay.toml"
         self.log_file = folder / "serve.log"

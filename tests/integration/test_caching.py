@@ -30,11 +30,12 @@ from tests.integration.in_process import (
     simulated,
     until,
 )
-from tests.integration.support import LEXICAL, Served, served, unused_port
+from tests.integration.support import LEXICAL, Served, served
 from tests.integration.support import until as reached
 from tests.integration.test_shared_quotas import keeper
 from tests.integration.test_simulate_serve import serving
 from tests.integration.test_workers import Line, line_to, workers
+from tests.ports import unused_ports
 
 RULE = '\n[[cache.answers.rules]]\nname = "all"\n'
 QUOTING = {"text": "quoted", "output_median_tokens": 8, "output_sigma": 0.0}
@@ -445,7 +446,7 @@ def whole_answer(port: int) -> str:
 
 def test_a_group_of_processes_makes_an_answer_once(tmp_path: Path) -> None:
     options = [f"--set={name}={value}" for name, value in QUOTING.items()]
-    with keeper() as redis, serving("--port", str(unused_port()), *options) as (_, addresses):
+    with keeper() as redis, serving("--port", str(unused_ports()), *options) as (_, addresses):
         [url] = addresses["replicas"]
         # A busy machine must not be taken for a store that does not answer.
         config = (

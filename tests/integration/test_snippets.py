@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.ports import unused_ports
 from tools.snippets import language_blocks, marked_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,27 +76,12 @@ def served(port: int, environment: Mapping[str, str], log: Path) -> Iterator[Non
             process.wait()
 
 
-def free_ports(count: int) -> int:
-    """The first of so many neighbouring ports that were free a moment ago."""
-    while True:
-        with ExitStack() as stack:
-            probe = stack.enter_context(closing(socket.socket()))
-            probe.bind(("127.0.0.1", 0))
-            first = int(probe.getsockname()[1])
-            try:
-                for port in range(first + 1, first + count):
-                    stack.enter_context(closing(socket.socket())).bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return first
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(
     not all(map(shutil.which, ("curl", "iconv", "bash"))), reason="curl, iconv or bash is missing"
 )
 def test_every_marked_block_runs(tmp_path: Path) -> None:
-    port = free_ports(1)
+    port = unused_ports()
     command = tmp_path / "forebay"
     command.write_text(f'#!/bin/sh\nexec "{FOREBAY[0]}" -c "{FOREBAY[2]}" "$@"\n')
     command.chmod(0o755)
@@ -115,7 +100,7 @@ def test_every_marked_block_runs(tmp_path: Path) -> None:
             text = shown.replace("127.0.0.1:8400", f"127.0.0.1:{port}")
             text = text.replace(".venv/bin/forebay", str(command))
             if SIMULATED in text:
-                text = text.replace("8500", str(free_ports(2)))
+                text = text.replace("8500", str(unused_ports(2)))
             interpreter = ["bash", "-euo", "pipefail"] if kind == "sh" else [sys.executable]
             ran = subprocess.run(
                 [*interpreter, "-c", text],
