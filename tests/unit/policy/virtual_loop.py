@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from forebay.kernel.clock import VirtualClock
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class _Selector(selectors.SelectSelector):
@@ -42,6 +44,26 @@ def run_virtually(main: Coroutine[Any, Any, T]) -> T:
     """Run ``main`` on a loop of its own, in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
+
+
+def virtually(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """A test that is a coroutine, in virtual time."""
+
+    @wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        run_virtually(test(*args, **kwargs))
+
+    return run
+
+
+class LoopClock:
+    """The time of whatever loop runs; nothing, as on a new virtual one, before it does."""
+
+    def now(self) -> float:
+        try:
+            return asyncio.get_running_loop().time()
+        except RuntimeError:
+            return 0.0
 
 
 def virtual_clock() -> VirtualClock:
