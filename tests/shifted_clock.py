@@ -42,8 +42,11 @@ __attribute__((constructor)) static void begin(void) {
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
     int failed = (int)syscall(SYS_clock_gettime, clock, now);
-    if (!failed && shift && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
-        now->tv_sec += *shift;
+    if (!failed && shift && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
+        int64_t all = now->tv_sec * INT64_C(1000000000) + now->tv_nsec + *shift;
+        now->tv_sec = all / 1000000000;
+        now->tv_nsec = all % 1000000000;
+    }
     return failed;
 }
 
@@ -73,7 +76,8 @@ class ShiftedClock:
         if sys.platform != "linux" or compiler is None:
             pytest.skip("a clock that can be set needs Linux and a C compiler")
         source, self._library = folder / "shifted_clock.c", folder / "shifted_clock.so"
-        self._shift = folder / "shift"
+        self._file = folder / "shift"
+        self.shift = 0.0
         self.set(0)
         source.write_text(_SOURCE, encoding="utf-8")
         command: list[str | Path] = [
@@ -90,15 +94,16 @@ class ShiftedClock:
     @property
     def environment(self) -> Mapping[str, str]:
         """What a process is to be started with."""
-        return {"LD_PRELOAD": str(self._library), "SHIFTED_CLOCK": str(self._shift)}
+        return {"LD_PRELOAD": str(self._library), "SHIFTED_CLOCK": str(self._file)}
 
-    def set(self, seconds: int) -> None:
+    def set(self, seconds: float) -> None:
         """Set it so many seconds ahead of the real one, or behind."""
-        data = struct.pack("=q", seconds)
-        if not self._shift.exists():
-            self._shift.write_bytes(data)
+        self.shift = seconds
+        data = struct.pack("=q", round(1e9 * seconds))
+        if not self._file.exists():
+            self._file.write_bytes(data)
             return
-        with self._shift.open("r+b") as file:  # the very file that processes have mapped
+        with self._file.open("r+b") as file:  # the very file that processes have mapped
             file.write(data)
 
     @contextmanager

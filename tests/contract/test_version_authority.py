@@ -14,8 +14,9 @@ from forebay.coordination.settings import CoordinationSettings
 from forebay.kernel.clock import VirtualClock
 from forebay.kernel.errors import ConfigError, Unavailable
 from forebay.kernel.leases import LeaseCall, Pending, VersionAuthority
-from forebay.testing.lease_suite import LEASE_S, LeaseConformance, Passes, as_writer
+from forebay.testing.lease_suite import LeaseConformance, Passes, as_writer
 from forebay.testing.leases import FakeVersionAuthority
+from tests.shifted_clock import ShiftedClock
 
 
 class TestTable(LeaseConformance):
@@ -36,12 +37,21 @@ class TestTable(LeaseConformance):
 
 
 @pytest.fixture(scope="module")
-def valkey() -> Iterator[ValkeyServer]:
-    with ValkeyServer() as server:
+def clock(tmp_path_factory: pytest.TempPathFactory) -> ShiftedClock:
+    return ShiftedClock(tmp_path_factory.mktemp("clock"))
+
+
+@pytest.fixture(scope="module")
+def valkey(clock: ShiftedClock) -> Iterator[ValkeyServer]:
+    with clock.around(), ValkeyServer() as server:
         yield server
 
 
 class TestRedis(LeaseConformance):
+    """Seconds go by on the server's clock: how long a test really takes is nothing to a lease."""
+
+    lease_s = 4.0
+
     @pytest.fixture
     async def authority(self, valkey: ValkeyServer) -> AsyncIterator[RedisVersions]:
         authority = RedisVersions(CoordinationSettings(redis_url=valkey.connection_url))
@@ -49,15 +59,26 @@ class TestRedis(LeaseConformance):
         await authority.close()
 
     @pytest.fixture
-    def passes(self) -> Passes:
-        return asyncio.sleep
+    def passes(self, authority: RedisVersions, clock: ShiftedClock) -> Passes:
+        async def set_ahead(seconds: float) -> None:
+            async def now() -> float:
+                whole, millionths = await authority._redis.time()
+                return float(whole) + millionths / 1e6
+
+            noticed_at = await now() + seconds
+            clock.set(clock.shift + seconds)
+            async with asyncio.timeout(30):
+                while await now() < noticed_at:
+                    await asyncio.sleep(0.01)
+
+        return set_ahead
 
     async def test_no_cancellation_is_lost_whenever_it_comes(
         self, authority: RedisVersions
     ) -> None:
-        await authority.exchange(LeaseCall("holder", LEASE_S))
+        await authority.exchange(LeaseCall("holder", self.lease_s))
         for turns in range(60):
-            call = asyncio.create_task(authority.exchange(LeaseCall("holder", LEASE_S)))
+            call = asyncio.create_task(authority.exchange(LeaseCall("holder", self.lease_s)))
             for _ in range(turns):
                 await asyncio.sleep(0)
             cut_off = call.cancel()
@@ -74,7 +95,7 @@ class TestRedis(LeaseConformance):
     async def test_keys_share_one_slot_and_end_some_day(self, authority: RedisVersions) -> None:
         await authority._redis.flushdb()
         done = (Pending("a", 1, "c"), Pending("b", 1, "c"))
-        await authority.exchange(LeaseCall("w", LEASE_S, as_writer("a", "b"), done=done))
+        await authority.exchange(LeaseCall("w", self.lease_s, as_writer("a", "b"), done=done))
         keys = sorted(await authority._redis.keys("*"))
         assert keys == ["{forebay:versions}:a", "{forebay:versions}:b"]
         assert await authority._redis.ttl(keys[0]) > 24 * 3600
@@ -88,7 +109,7 @@ class TestRedis(LeaseConformance):
         url = f"redis://127.0.0.1:{free_port}"
         gone = RedisVersions(CoordinationSettings(redis_url=url))
         with pytest.raises(Unavailable):
-            await gone.exchange(LeaseCall("a", LEASE_S, asked=("kb",)))
+            await gone.exchange(LeaseCall("a", self.lease_s, asked=("kb",)))
         await gone.close()
 
     def test_an_address_that_is_none_is_an_error_that_says_how(self) -> None:

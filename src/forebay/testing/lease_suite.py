@@ -1,6 +1,7 @@
 """What every version authority keeps to; a test class inherits it, fixtures fill it.
 
-``passes`` lets seconds go by for the authority: really, or on its clock.
+``passes`` lets seconds go by for the authority: really, or on its clock. Where they go by really,
+a machine that stops for a third of ``lease_s`` fails a test: choose it with that in mind.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from forebay.kernel.leases import (
     VersionAuthority,
 )
 
-LEASE_S = 0.2
 Passes = Callable[[float], Awaitable[None]]
 
 
@@ -42,24 +42,26 @@ def as_writer(*kbs: str) -> tuple[Claim, ...]:
 class LeaseConformance:
     """Give it the fixtures ``authority`` and ``passes``; every test takes a kb of its own."""
 
+    lease_s = 0.2
+
     async def known(self, authority: VersionAuthority, passes: Passes, version: int = 5) -> str:
         """A kb at ``version`` that the authority has known for longer than a lease."""
         kb = new_name()
         done = (Pending(kb, version, "first", f"mark {version}"),)
-        await authority.exchange(LeaseCall("w", LEASE_S, as_writer(kb), done=done))
-        await passes(LEASE_S + 0.01)
+        await authority.exchange(LeaseCall("w", self.lease_s, as_writer(kb), done=done))
+        await passes(self.lease_s + 0.01)
         return kb
 
     async def asks(
         self, authority: VersionAuthority, kb: str, holder: str, confirmed: int
     ) -> Grant:
         """What ``holder`` gets."""
-        call = LeaseCall(holder, LEASE_S, confirmed=((kb, confirmed),))
+        call = LeaseCall(holder, self.lease_s, confirmed=((kb, confirmed),))
         return (await authority.exchange(call)).grants[0]
 
     async def lowest(self, authority: VersionAuthority, kb: str) -> int:
         """What nobody is below."""
-        return (await authority.exchange(LeaseCall("writer", LEASE_S, asked=(kb,)))).lowest[0]
+        return (await authority.exchange(LeaseCall("writer", self.lease_s, asked=(kb,)))).lowest[0]
 
     async def test_who_confirms_the_version_in_force_gets_a_lease(
         self, authority: VersionAuthority, passes: Passes
@@ -68,19 +70,19 @@ class LeaseConformance:
         assert await self.asks(authority, kb, "old", 4) == Grant(0.0, 5)
         for version in (5, 6):
             grant = await self.asks(authority, kb, f"h{version}", version)
-            assert abs(grant.lasts_s - LEASE_S) < 1e-6 and grant.version == 5
+            assert abs(grant.lasts_s - self.lease_s) < 1e-6 and grant.version == 5
         assert await self.lowest(authority, kb) == 5
 
     async def test_leases_run_out(self, authority: VersionAuthority, passes: Passes) -> None:
         kb = await self.known(authority, passes)
         assert await self.lowest(authority, kb) == EVERYBODY
         await self.asks(authority, kb, "a", 5)
-        await passes(LEASE_S / 2)
+        await passes(self.lease_s / 2)
         await self.asks(authority, kb, "b", 5)
         assert await self.lowest(authority, kb) == 5
-        await passes(LEASE_S * 0.6)
+        await passes(self.lease_s * 0.6)
         assert await self.lowest(authority, kb) == 5, "b still holds"
-        await passes(LEASE_S * 0.6)
+        await passes(self.lease_s * 0.6)
         assert await self.lowest(authority, kb) == EVERYBODY
 
     async def test_a_change_waits_for_each_holder(
@@ -89,8 +91,8 @@ class LeaseConformance:
         kb = await self.known(authority, passes)
         for holder in ("a", "b"):
             await self.asks(authority, kb, holder, 5)
-        await authority.exchange(LeaseCall("w", LEASE_S, begun=(Pending(kb, 5, "c"),)))
-        done = LeaseCall("w", LEASE_S, done=(Pending(kb, 6, "c"),), asked=(kb,))
+        await authority.exchange(LeaseCall("w", self.lease_s, begun=(Pending(kb, 5, "c"),)))
+        done = LeaseCall("w", self.lease_s, done=(Pending(kb, 6, "c"),), asked=(kb,))
         assert (await authority.exchange(done)).lowest == (5,)
         assert await self.asks(authority, kb, "b", 5) == Grant(0.0, 6)
         assert (await self.asks(authority, kb, "a", 6)).lasts_s > 0
@@ -102,18 +104,18 @@ class LeaseConformance:
         self, authority: VersionAuthority, passes: Passes
     ) -> None:
         kb = await self.known(authority, passes)
-        await authority.exchange(LeaseCall("w", LEASE_S, begun=(Pending(kb, 5, "c"),)))
-        await passes(LEASE_S * 0.5)
+        await authority.exchange(LeaseCall("w", self.lease_s, begun=(Pending(kb, 5, "c"),)))
+        await passes(self.lease_s * 0.5)
         grant = await self.asks(authority, kb, "a", 5)
-        assert 0 < grant.lasts_s <= LEASE_S * 0.51 and grant.change == "c"
-        await passes(LEASE_S * 0.6)
+        assert 0 < grant.lasts_s <= self.lease_s * 0.51 and grant.change == "c"
+        await passes(self.lease_s * 0.6)
         assert await self.asks(authority, kb, "a", 5) == Grant(0.0, 5, "c")
-        other = LeaseCall("w", LEASE_S, done=(Pending(kb, 5, "another"),))
+        other = LeaseCall("w", self.lease_s, done=(Pending(kb, 5, "another"),))
         await authority.exchange(other)
         assert await self.asks(authority, kb, "a", 5) == Grant(0.0, 5, "c")
-        await authority.exchange(LeaseCall("w", LEASE_S, done=(Pending(kb, 5, "c"),)))
+        await authority.exchange(LeaseCall("w", self.lease_s, done=(Pending(kb, 5, "c"),)))
         grant = await self.asks(authority, kb, "a", 5)
-        assert grant.lasts_s > LEASE_S * 0.9 and grant.change == ""
+        assert grant.lasts_s > self.lease_s * 0.9 and grant.change == ""
 
     async def test_what_arrives_late_takes_nothing_back(
         self, authority: VersionAuthority, passes: Passes
@@ -123,9 +125,9 @@ class LeaseConformance:
         await self.asks(authority, kb, "a", 6)
         assert await self.lowest(authority, kb) == 8
         done = (Pending(kb, 7, "c"),)
-        await authority.exchange(LeaseCall("w", LEASE_S, done=done))
-        late = LeaseCall("w", LEASE_S, begun=(Pending(kb, 5, "x"),), done=(Pending(kb, 5, "x"),))
-        await authority.exchange(late)
+        await authority.exchange(LeaseCall("w", self.lease_s, done=done))
+        late = (Pending(kb, 5, "x"),)
+        await authority.exchange(LeaseCall("w", self.lease_s, begun=late, done=late))
         assert await self.asks(authority, kb, "b", 6) == Grant(0.0, 7)
 
     async def test_an_authority_without_memory_grants_nothing_and_vouches_for_nothing(
@@ -135,10 +137,10 @@ class LeaseConformance:
         assert await self.asks(authority, kb, "a", 5) == Grant(0.0, -1)
         assert await self.lowest(authority, kb) == 0
         begun = (Pending(kb, 5, "c"),)
-        await authority.exchange(LeaseCall("w", LEASE_S, as_writer(kb), begun=begun))
+        await authority.exchange(LeaseCall("w", self.lease_s, as_writer(kb), begun=begun))
         await self.asks(authority, kb, "a", 5)
         assert await self.lowest(authority, kb) == 0
-        await passes(LEASE_S + 0.01)
+        await passes(self.lease_s + 0.01)
         assert await self.lowest(authority, kb) == EVERYBODY
 
     async def test_who_leaves_is_not_waited_for(
@@ -147,7 +149,7 @@ class LeaseConformance:
         kb = await self.known(authority, passes)
         await self.asks(authority, kb, "a", 5)
         await self.asks(authority, kb, "b", 6)
-        left = LeaseCall("a", LEASE_S, asked=(kb,), leaves=True)
+        left = LeaseCall("a", self.lease_s, asked=(kb,), leaves=True)
         assert (await authority.exchange(left)).lowest == (6,)
 
     async def test_one_call_speaks_of_many(
@@ -156,7 +158,7 @@ class LeaseConformance:
         first, second = await self.known(authority, passes), await self.known(authority, passes)
         call = LeaseCall(
             "w",
-            LEASE_S,
+            self.lease_s,
             claims=as_writer(second, first),
             begun=(Pending(first, 5, "c"),),
             done=(Pending(first, 6, "c"), Pending(second, 9, "d")),
@@ -168,28 +170,28 @@ class LeaseConformance:
         assert [grant.lasts_s > 0 for grant in reply.grants] == [True, False]
         assert reply.lowest == (EVERYBODY, 9)
         assert reply.seats == (Seat("", 5, "mark 5"),) * 2
-        assert await authority.exchange(LeaseCall("a", LEASE_S)) == LeaseReply()
+        assert await authority.exchange(LeaseCall("a", self.lease_s)) == LeaseReply()
 
     # The one writer
 
     async def claim(self, authority: VersionAuthority, kb: str, holder: str, *what: object) -> Seat:
         """What becomes of a claim of ``holder``; ``what``: version, its mark, whether it held."""
         claim = msgspec.convert((kb, f"store {holder}", *what), Claim)
-        return (await authority.exchange(LeaseCall(holder, LEASE_S, (claim,)))).seats[0]
+        return (await authority.exchange(LeaseCall(holder, self.lease_s, (claim,)))).seats[0]
 
     async def test_a_kb_has_one_writer_at_a_time(
         self, authority: VersionAuthority, passes: Passes
     ) -> None:
         kb = await self.known(authority, passes)
         assert await self.claim(authority, kb, "a", 5, "mark 5") == Seat("", 5, "mark 5")
-        await passes(LEASE_S * 0.6)
+        await passes(self.lease_s * 0.6)
         assert (await self.claim(authority, kb, "a")).refusal == "", "who holds it names nothing"
-        await passes(LEASE_S * 0.6)
+        await passes(self.lease_s * 0.6)
         assert await self.claim(authority, kb, "b", 5, "mark 5") == Seat(TAKEN, 5, "mark 5")
-        await passes(LEASE_S * 0.6)
+        await passes(self.lease_s * 0.6)
         assert await self.claim(authority, kb, "b", 5, "mark 5") == Seat("", 5, "mark 5")
         assert (await self.claim(authority, kb, "a", 5, "mark 5", True)).refusal == TAKEN
-        await authority.exchange(LeaseCall("b", LEASE_S, asked=(kb,), leaves=True))
+        await authority.exchange(LeaseCall("b", self.lease_s, asked=(kb,), leaves=True))
         assert (await self.claim(authority, kb, "a", 5, "mark 5")).refusal == ""
 
     async def test_only_a_history_with_the_version_in_force_takes_over(
@@ -209,7 +211,7 @@ class LeaseConformance:
         for holder in ("w", "b"):
             begun, done = (Pending(kb, 7, "c", "x"),), (Pending(kb, 8, "d", "x"),)
             claims = (Claim(kb, "store", 5, "other"),)
-            call = LeaseCall(holder, LEASE_S, claims, begun, done, confirmed=((kb, 8),))
+            call = LeaseCall(holder, self.lease_s, claims, begun, done, confirmed=((kb, 8),))
             version = (await authority.exchange(call)).grants[0].version
             assert version == (8 if holder == "w" else 5), "nobody took the place of who ran out"
             kb = await self.known(authority, passes)
@@ -219,9 +221,9 @@ class LeaseConformance:
     ) -> None:
         kb = await self.known(authority, passes)
         done = (Pending(kb, 6, "c", GONE),)
-        await authority.exchange(LeaseCall("w", LEASE_S, done=done, asked=(kb,), leaves=True))
+        await authority.exchange(LeaseCall("w", self.lease_s, done=done, asked=(kb,), leaves=True))
         assert (await self.claim(authority, kb, "b", 6, GONE)).refusal == FOREIGN
-        call = LeaseCall("again", LEASE_S, (Claim(kb, "store"),))
+        call = LeaseCall("again", self.lease_s, (Claim(kb, "store"),))
         assert (await authority.exchange(call)).seats[0] == Seat("", 6, GONE)
 
     async def test_an_authority_without_memory_lets_the_former_writer_go_first(
@@ -232,5 +234,5 @@ class LeaseConformance:
             assert await self.claim(authority, kb, "b") == Seat(YOUNG)
         assert (await self.claim(authority, first, "a", -1, "", True)).refusal == ""
         assert (await self.claim(authority, first, "b")).refusal == TAKEN
-        await passes(LEASE_S + 0.01)
+        await passes(self.lease_s + 0.01)
         assert (await self.claim(authority, second, "b")).refusal == ""
