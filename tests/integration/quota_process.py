@@ -30,6 +30,7 @@ from forebay.policy.admission import (
 from forebay.policy.gate import GateSettings, PoolGate
 from forebay.policy.limit import LimitSettings
 from forebay.policy.quota import Limit, SharedQuotas
+from tests.stopwatch import Stopwatch, watching
 
 WHO = Claimant(key="k", user="u", tenant="t", ip="10.0.0.1")
 PROMPT, CAP, WRITTEN = 40, 60, 30
@@ -50,28 +51,28 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-async def call(admission: Admission, seen: Seen) -> None:
-    began, began_at = time.perf_counter(), time.time()
+async def call(admission: Admission, seen: Seen, watch: Stopwatch) -> None:
+    began, began_at = watch.now(), time.time()
     ask = Ask(WHO, "chat", "normal", time.monotonic() + 30, PROMPT, cap=CAP)
     try:
         async with admission.admit(ask) as permit:
-            seen.calls.append((began_at, time.perf_counter() - began, True))
+            seen.calls.append((began_at, watch.now() - began, True))
             permit.began(PROMPT)
             await asyncio.sleep(WORK_S)
             permit.produced(PROMPT, WRITTEN, whole=False)
             seen.tokens += PROMPT + WRITTEN
     except RateLimited:
-        seen.calls.append((began_at, time.perf_counter() - began, False))
+        seen.calls.append((began_at, watch.now() - began, False))
 
 
 async def offer(admission: Admission, shared: SharedQuotas, calls_per_s: float, s: float) -> Seen:
     seen = Seen()
     loop = asyncio.get_running_loop()
     start = loop.time()
-    async with asyncio.TaskGroup() as group:
+    async with watching() as watch, asyncio.TaskGroup() as group:
         for number in range(int(calls_per_s * s)):
             await asyncio.sleep(max(0.0, start + number / calls_per_s - loop.time()))
-            group.create_task(call(admission, seen))
+            group.create_task(call(admission, seen, watch))
             if not seen.alone or seen.alone[-1][1] != shared.alone:
                 seen.alone.append((time.time(), shared.alone))
     return seen

@@ -29,6 +29,7 @@ from tests.integration.in_process import (
     simulated,
     until,
 )
+from tests.stopwatch import Stopwatch
 
 BURST = 100_000.0
 FREED_S = 0.2
@@ -127,10 +128,9 @@ class Place:
             text = text.replace("\n\n", "\n")
         return text
 
-    async def used(self, cut: float) -> float:
+    async def used(self, cut: Stopwatch) -> float:
         """Tokens paid so far, once everything was freed; within 200 ms of ``cut``."""
-        left_s = cut + FREED_S - asyncio.get_running_loop().time()
-        await self.gateway.nothing_held(left_s)
+        await self.gateway.nothing_held(FREED_S - cut.now())
         return BURST - self.gateway.level()
 
 
@@ -143,10 +143,6 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
         config += "[generation.engine]\nwarm_timeout_s = 0\n"
         async with gateway(tmp_path, config) as made:
             yield Place(made, engine)
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def asking(place: Place, *, stream: bool) -> Cutting:
@@ -162,9 +158,8 @@ async def test_cut_after_five_tokens_they_and_the_prompt_are_paid(
         if stream:
             await client.read_until(b"3")  # the last character waits for its citations
         await until(lambda: place.written() == 5)
-        cut = now()
-    async with asyncio.timeout(FREED_S):
-        await place.engine.gone.wait()
+        cut = Stopwatch()
+    await until(place.engine.gone.is_set, FREED_S - cut.now())
     assert await place.used(cut) == pytest.approx(place.asked_tokens() + 5, abs=0.1)
 
 
@@ -172,7 +167,7 @@ async def test_an_engine_that_breaks_is_paid_for_what_came(place: Place) -> None
     place.engine.break_after = 5
     async with asking(place, stream=True) as client:
         answer = await client.answer()
-        ended = now()
+        ended = Stopwatch()
     assert b'"engine_error"' in answer.body
     came = "".join(re.findall(r'"content":"(\d*)"', answer.body.decode()))
     assert 0 < len(came) <= 5
@@ -198,9 +193,8 @@ async def test_cut_before_the_first_token_the_prompt_is_paid(place: Place, strea
     place.engine.gate.clear()
     async with asking(place, stream=stream):
         await until(lambda: place.engine.active == 1)
-        cut = now()
-    async with asyncio.timeout(FREED_S):
-        await place.engine.gone.wait()
+        cut = Stopwatch()
+    await until(place.engine.gone.is_set, FREED_S - cut.now())
     assert await place.used(cut) == pytest.approx(place.asked_tokens(), abs=0.1)
 
 
@@ -212,7 +206,7 @@ async def test_cut_in_retrieval_nothing_is_paid_and_no_engine_is_asked(
     async with asking(place, stream=stream):
         await until(lambda: place.retriever.working == 1)
         assert place.gateway.level() < BURST
-        cut = now()
+        cut = Stopwatch()
     assert await place.used(cut) == pytest.approx(0, abs=0.1)
     assert place.retriever.working == 0
     assert place.engine.requests == []
@@ -233,9 +227,9 @@ async def test_cut_in_rerank_nothing_is_paid_and_the_endpoint_is_told(tmp_path: 
                 async with Cutting(made.port, {"stream": stream, "messages": asked}):
                     await until(lambda cuts=cuts: len(dear.requests) == cuts)  # type: ignore[misc]
                     assert made.level() < BURST
-                    cut = now()
-                await until(lambda cuts=cuts: dear.cancelled == cuts, cut + FREED_S - now())  # type: ignore[misc]
-                await made.nothing_held(cut + FREED_S - now())
+                    cut = Stopwatch()
+                await until(lambda cuts=cuts: dear.cancelled == cuts, FREED_S - cut.now())  # type: ignore[misc]
+                await made.nothing_held(FREED_S - cut.now())
                 assert made.level() == pytest.approx(BURST, abs=0.1)
             assert len(engine.requests) == warmed
             dear.gate.set()
@@ -251,8 +245,8 @@ async def test_cut_in_the_line_of_retrieval_nothing_is_paid(place: Place, stream
         charged = BURST - place.gateway.level()
         async with asking(place, stream=stream):
             await until(lambda: place.gateway.held().get("retrieval.queue_waiting") == 1)
-            left_at = now()
-        await until(lambda: "in_work" not in place.gateway.held(), left_at + FREED_S - now())
+            left = Stopwatch()
+        await until(lambda: "in_work" not in place.gateway.held(), FREED_S - left.now())
         assert BURST - place.gateway.level() == pytest.approx(charged, abs=0.1)
         place.retriever.gate.set()
         assert (await before.answer()).status == 200
@@ -271,8 +265,8 @@ async def test_cut_in_the_queue_nothing_is_paid_and_the_place_is_free(
         async with asking(place, stream=stream):
             await until(lambda: place.gateway.held().get("pool.queue_waiting") == 1)
             assert BURST - place.gateway.level() > charged
-            left_at = now()
-        await until(lambda: place.gateway.held().get("in_work") == 1, left_at + FREED_S - now())
+            left = Stopwatch()
+        await until(lambda: place.gateway.held().get("in_work") == 1, FREED_S - left.now())
         assert BURST - place.gateway.level() == pytest.approx(charged, abs=0.1)
         place.engine.gate.set()
         assert (await before.answer()).status == 200

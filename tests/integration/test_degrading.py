@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ from forebay.retrieval.engine import IndexDamaged
 from forebay.retrieval.lexical_search import LexicalView
 from forebay.testing.embedding_server import EmbeddingServer
 from tests.integration.in_process import Cutting, Gateway, gateway, until
+from tests.stopwatch import watching
 
 DEADLINE_MS = 2000
 DOCUMENTS = {
@@ -46,10 +46,10 @@ class Line:
         """The rung, the reason and the body of one search, held to its deadline."""
         more = {"kb": "kb", "query": query, "top_k": 3}
         headers = {"x-forebay-deadline-ms": str(DEADLINE_MS), "x-forebay-no-cache": "1"}
-        began_at = time.monotonic()
-        async with Cutting(self.served.port, {**more, "headers": headers}, "/v1/search") as client:
+        sent = Cutting(self.served.port, {**more, "headers": headers}, "/v1/search")
+        async with watching() as watch, sent as client:
             reply = await client.answer()
-        self.took_s = time.monotonic() - began_at
+            self.took_s = watch.now()
         assert reply.status == 200, reply.body
         body = reply.json
         assert reply.headers["x-forebay-rung"] == body["rung"]
@@ -71,7 +71,7 @@ class Line:
         async def whole() -> bool:
             return (await self.search("Tell me of parcels and rotors."))[0] == "vector+bm25"
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await whole():
                 await asyncio.sleep(0.05)
         assert not self.served.service.shortcomings()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from forebay.testing.engine_server import EngineServer
 from tests.integration.in_process import Answer, Gateway, gateway, until
+from tests.stopwatch import watching
 
 DEADLINE_MS = 3000
 HEADERS = {"x-forebay-deadline-ms": str(DEADLINE_MS)}
@@ -54,9 +54,9 @@ async def line(
 
 
 async def ask(made: Gateway, **more: Any) -> Answer:
-    began_at = time.monotonic()
-    answer = await made.ask(headers=dict(HEADERS), **more)
-    assert time.monotonic() - began_at < DEADLINE_MS / 1000 + 0.2
+    async with watching() as watch:
+        answer = await made.ask(headers=dict(HEADERS), **more)
+        assert watch.now() < DEADLINE_MS / 1000 + 0.2
     return answer
 
 
@@ -141,9 +141,9 @@ async def test_a_hung_engine_that_is_alone_is_left_when_it_shows_no_life(
     ladder = "\n[admission.pools.big.gate.ejection]\nstalled_s = 0.4"
     async with line(tmp_path, ladder, small=small) as (made, engines):
         engines[0].gate.clear()
-        began_at = time.monotonic()
-        answer = await made.ask(headers={"x-forebay-deadline-ms": "30000"})
-        assert time.monotonic() - began_at < 10.0
+        async with watching() as watch:
+            answer = await made.ask(headers={"x-forebay-deadline-ms": "30000"})
+            assert watch.now() < 10.0
         model = "small-model" if small else "extractive"
         assert answer.json["forebay"]["model"] == model
         [step] = answer.json["forebay"]["degradations"]

@@ -11,6 +11,7 @@ from forebay.lab.sim.serving.faults import Error, Stall
 from forebay.lab.sim.serving.server import SimulationServer
 from forebay.testing.engine_server import EngineServer
 from tests.integration.in_process import Answer, Gateway, engine_config, gateway, simulated, until
+from tests.stopwatch import Stopwatch, watching
 
 RATE_PER_S = 30.0
 SILENT_S = 1.0
@@ -26,17 +27,17 @@ rest_s = 30.0
 class Asked:
     """How long each answer took, and the worst status."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Stopwatch) -> None:
         self.took_s: list[float] = []
         self.statuses: set[int] = set()
+        self._watch = watch
 
     async def ask(self, made: Gateway, number: int) -> None:
-        loop = asyncio.get_running_loop()
-        began_at = loop.time()
+        began_at = self._watch.now()
         question = f"How long is spillway {number}?"  # conversations of their own
         messages = [{"role": "user", "content": question}]
         answer: Answer = await made.ask(messages=messages, max_tokens=20)
-        self.took_s.append(loop.time() - began_at)
+        self.took_s.append(self._watch.now() - began_at)
         self.statuses.add(answer.status)
 
     def percentile(self, share: float) -> float:
@@ -45,8 +46,8 @@ class Asked:
 
 
 async def steadily(made: Gateway, seconds: float, begin: int) -> Asked:
-    asked = Asked()
-    async with asyncio.TaskGroup() as group:
+    async with watching() as watch, asyncio.TaskGroup() as group:
+        asked = Asked(watch)
         for number in range(int(seconds * RATE_PER_S)):
             group.create_task(asked.ask(made, begin + number))
             await asyncio.sleep(1 / RATE_PER_S)

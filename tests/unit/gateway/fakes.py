@@ -40,6 +40,7 @@ from forebay.pipeline.messages import (
     WaitFor,
 )
 from forebay.telemetry.metrics import Metrics
+from tests.stopwatch import Stopwatch
 
 
 class FakeKnowledge:
@@ -292,7 +293,7 @@ class LiveServer:
         assert self.server is not None
         return self.server.addresses[0]
 
-    def stop(self, timeout_s: float = 10) -> None:
+    def stop(self, timeout_s: float = 60) -> None:
         """Drain and wait for the end."""
         if self.server is not None:
             self.server.request_stop()
@@ -300,11 +301,11 @@ class LiveServer:
         assert not self._thread.is_alive()
 
 
-def until(condition: Any, timeout_s: float = 5.0) -> None:
-    """Poll a condition of another thread."""
-    end = time.monotonic() + timeout_s
+def until(condition: Any, within_s: float = 20.0) -> None:
+    """Poll a condition of another thread; the seconds are those of a stopwatch."""
+    watch = Stopwatch()
     while not condition():
-        assert time.monotonic() < end, "the condition did not come true in time"
+        assert watch.now() <= within_s, "the condition did not come true in time"
         time.sleep(0.005)
 
 

@@ -27,22 +27,26 @@ ASK = {"model": "x", "messages": [{"role": "user", "content": "how many days?"}]
 STREAM = ASK | {"stream": True}
 
 
+PATIENT = ConnectionSettings(max_connections=20)
+HASTY = ConnectionSettings(header_timeout_s=0.3, body_timeout_s=0.4, keep_alive_s=1)
+"""For clients that are slow on purpose: any is on a machine that is busy."""
+
+
 def quick(**changes: object) -> ServerSettings:
-    """Settings with short patience."""
-    settings = ServerSettings(
-        port=0,
-        default_kb="handbook",
-        drain_s=0.3,
-        connections=ConnectionSettings(
-            header_timeout_s=0.3, body_timeout_s=0.4, keep_alive_s=1, max_connections=20
-        ),
-    )
+    """Settings of a server that ends soon."""
+    settings = ServerSettings(port=0, default_kb="handbook", drain_s=0.3, connections=PATIENT)
     return msgspec.structs.replace(settings, **changes)
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     with serving(World(settings=quick())) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def hasty() -> Iterator[str]:
+    with serving(World(settings=quick(connections=HASTY))) as found:
         yield found
 
 
@@ -58,9 +62,7 @@ def test_a_client_that_leaves_cancels_its_work_at_once(body: dict[str, object]) 
             until(lambda: world.answering.active == 1)
             if "stream" in body:
                 client.read_until(b"first")
-        left_at = time.monotonic()
-        until(lambda: world.answering.active == 0)
-        assert time.monotonic() - left_at < 0.2
+        until(lambda: world.answering.active == 0, within_s=0.2)
         assert world.answering.closed == 1
         until(lambda: world.app.in_flight == 0)
     outcome = {"outcome": "cancelled"}
@@ -107,7 +109,7 @@ def test_a_deadline_is_504_before_and_an_event_after_the_first_token() -> None:
         assert response.json()["error"]["code"] == "deadline_exceeded"
         world.answering.script = ["begun ", None]
         response = httpx.post(
-            f"{address}{CHAT}", json=STREAM, headers={"x-forebay-deadline-ms": "150"}
+            f"{address}{CHAT}", json=STREAM, headers={"x-forebay-deadline-ms": "800"}
         )
         assert response.status_code == 200
         events = response.text.strip().split("\n\n")
@@ -184,7 +186,11 @@ def send_for_ever(client: RawClient) -> None:
 
 
 def test_an_idle_connection_after_a_refused_body_is_closed() -> None:
-    with serving(World(settings=quick())) as address, RawClient(address) as client:
+    limits = ConnectionSettings(header_timeout_s=2, keep_alive_s=1)
+    with (
+        serving(World(settings=quick(connections=limits))) as address,
+        RawClient(address) as client,
+    ):
         client.send("POST /nothing HTTP/1.1\r\nhost: localhost\r\ncontent-length: 8\r\n\r\n")
         assert status(client.read_until(b"}}")) == 404
         client.send(b"x" * 4)
@@ -203,15 +209,15 @@ def test_a_body_within_the_bound_passes_in_chunks(address: str) -> None:
 # --- slow and malformed requests ------------------------------------------------------------
 
 
-def test_slow_headers_are_408(address: str) -> None:
-    with RawClient(address) as client:
+def test_slow_headers_are_408(hasty: str) -> None:
+    with RawClient(hasty) as client:
         client.send("POST /v1/search HTTP/1.1\r\nhost: local")
         response = client.read()
     assert status(response) == 408
 
 
-def test_trickled_headers_are_408_too(address: str) -> None:
-    with RawClient(address) as client:
+def test_trickled_headers_are_408_too(hasty: str) -> None:
+    with RawClient(hasty) as client:
         started = time.monotonic()
         response = b""
         client.send("GET /healthz HTTP/1.1\r\n")
@@ -225,13 +231,13 @@ def test_trickled_headers_are_408_too(address: str) -> None:
     assert status(response) == 408
 
 
-def test_a_silent_connection_is_closed(address: str) -> None:
-    with RawClient(address) as client:
+def test_a_silent_connection_is_closed(hasty: str) -> None:
+    with RawClient(hasty) as client:
         assert client.read() == b""
 
 
-def test_a_slow_body_is_408(address: str) -> None:
-    with RawClient(address) as client:
+def test_a_slow_body_is_408(hasty: str) -> None:
+    with RawClient(hasty) as client:
         client.send(f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{{")
         response = client.read()
     assert status(response) == 408
@@ -266,8 +272,13 @@ def test_header_abuse(address: str, request_bytes: bytes, expected: int) -> None
     assert json_body(response)["error"]["message"]
 
 
-def test_connections_above_the_bound_are_503(address: str) -> None:
-    held = []
+def test_connections_above_the_bound_are_503() -> None:
+    held: list[RawClient] = []
+    with serving(World(settings=quick())) as address:
+        above_the_bound(address, held)
+
+
+def above_the_bound(address: str, held: list[RawClient]) -> None:
     try:
         for _ in range(20):
             client = RawClient(address)
@@ -398,7 +409,7 @@ def test_sigterm_drains_and_exits_cleanly(tmp_path: Path, repository: Path) -> N
         client.read_until(b"one")
         process.send_signal(signal.SIGTERM)
         assert b"shutting_down" in client.read()
-    out, _ = process.communicate(timeout=10)
+    out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "clean end" in out
 
@@ -419,7 +430,7 @@ def test_a_second_signal_ends_the_process_at_once(tmp_path: Path, repository: Pa
 
         until(refuses)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=5)
+        process.communicate(timeout=60)
     assert process.returncode == -signal.SIGTERM
 
 
