@@ -30,8 +30,9 @@ def redirect(call: dict[str, object]) -> None:
         os.dup2(opened, number)
         os.close(opened)
     os.chdir(str(call["folder"]))
-    # Whoever starts the tests in the background of a shell has it ignored.
+    # Whoever starts the tests in the background of a shell, or to outlive it, has them ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.environ.clear()
     os.environ.update(call["env"])  # type: ignore[call-overload]
     sys.argv = ["forebay", *call["words"]]  # type: ignore[misc]

@@ -26,7 +26,7 @@ CONFIG = """
 [generation]
 backend = "openai"
 [generation.engine]
-first_token_timeout_s = 3.0
+first_token_timeout_s = 60.0
 warm_timeout_s = {warm_s}
 [[generation.pools]]
 name = "short"
@@ -61,7 +61,7 @@ class System:
         self.server = server
         self.engines = engines
         self.client = httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{server.port}", headers=HEADERS, timeout=20
+            base_url=f"http://127.0.0.1:{server.port}", headers=HEADERS, timeout=60
         )
 
     def body(self, **more: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class System:
         return sum(map(float, values))
 
     async def wait_for(self, name: str, value: float) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while await self.figure(name) != value:
                 await asyncio.sleep(0.02)
 
@@ -175,7 +175,8 @@ async def test_what_cannot_wait_is_refused_and_a_cut_frees_its_place(open_system
     waiting.cancel()
     await system.wait_for("forebay_pool_waiting{", 0)
     running.cancel()
-    async with asyncio.timeout(0.5):
+    # Long before its engine would be given up for its silence.
+    async with asyncio.timeout(20):
         await engine.gone.wait()
     await system.wait_for("forebay_pool_in_flight{", 0)
     engine.gate.set()
@@ -193,11 +194,9 @@ async def test_one_hung_engine_of_three_is_found_and_left_alone(open_system: Ope
     await system.wait_for("forebay_pool_ejected{", 1)
     seen = len(hung.requests)
     assert seen >= 1
-    started = asyncio.get_running_loop().time()
     for number in range(20, 32):
         assert (await system.ask_about(number)).status_code == 200
-    assert asyncio.get_running_loop().time() - started < 3
-    assert len(hung.requests) == seen
+    assert len(hung.requests) == seen, "nobody waits for it any more"
 
 
 async def test_quotas_change_at_run_time_and_survive_a_restart(open_system: Open) -> None:
