@@ -74,12 +74,16 @@ class CachedEmbedder:
             return None
         key = digest(embedding_key(self.spec, "query", text))
         make = None if key in self._flights else in_line(self._inner, text)
-        if make is None or self._memory.peek(key) is not None:
+        if make is None:
             return None
-        self._memory.get(key)  # it counts as asked for, and as a miss
-        loop = asyncio.get_running_loop()
+        value, loop = self._memory.peek(key), asyncio.get_running_loop()
+        known = None if value is None else self._codec.decode(key, value)
 
         def made() -> Vectors:
+            # It counts as asked for when it was, and as a hit or a miss.
+            loop.call_soon_threadsafe(self._memory.get, key)
+            if known is not None:
+                return msgspec.structs.replace(known, cached=True)
             found = make()
             loop.call_soon_threadsafe(self._keep, key, found)
             return msgspec.structs.replace(found, cached=False)

@@ -284,7 +284,7 @@ class InLine(Protocol):
     def in_line(self, text: str) -> Callable[[], Vectors] | None:
         """What embeds this query, blocking for milliseconds, in any thread.
 
-        None: it is remembered, or not made in this process; ask ``embed``. Called in the loop.
+        None: it is not made in this process, or is under way; ask ``embed``. Called in the loop.
         """
         ...
 

@@ -10,43 +10,31 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from forebay.kernel.context import Coverage
-from forebay.kernel.stages import SearchResult
 from forebay.retrieval.evidence import MeaningLeg, evidence_of, leg_list, meaning_constants
 from forebay.retrieval.legs import VectorLeg, fuse_legs, search_vectors
 from forebay.retrieval.searching import Answer, Lap, Search, Searching, fetch
-from forebay.retrieval.words import WORDS, Words, answer_by_words, asked_of, by_words
+from forebay.retrieval.words import Words, answer_by_words, asked_of
 
 _WORDS_ALONE = 1.0
 """The weight of words: all but chunks in another language are ordered by them."""
 
 
-async def by_sure_words(searching: Searching, search: Search, words: Words) -> SearchResult:
-    """Answer by words that are sure, with what is near their best hit in another language."""
+def answer_by_sure_words(searching: Searching, search: Search, words: Words, lap: Lap) -> Answer:
+    """Answer by words that are sure, with what is near their best hit in another language; blocks
+    for vectors and texts.
+    """
     wanted = words.exit.taken and searching.settings.early_exit_foreign > 0.0
     if not wanted or not search.snapshot.lexical.has_foreign(search.request.query):
-        return await by_words(searching, search, words, sure=True, alone=wanted)
-
-    def work(lap: Lap) -> Answer:
-        vector, known = search.snapshot.vectors.stored(words.hits.ids[:1])
-        leg = search_vectors(search, vector, words.hits) if known.all() else None
-        lap()
-        if leg is None:
-            # Nobody may keep it: the vector is on its way.
-            return answer_by_words(searching, search, words, sure=False)
-        return _answer(searching, search, words, leg)
-
-    answer = await searching.work(search.ctx, ("search.vector", "fusion"), work)
-    search.ctx.rung = WORDS
-    return SearchResult(
-        answer.hits,
-        WORDS,
-        search.snapshot.version,
-        answer.evidence,
-        coverage=Coverage(words=1.0, vectors=None),
-        sure=True,
-        uses=(words.use,),
-    )
+        lap("fusion")
+        return answer_by_words(searching, search, words, sure=True, alone=wanted)
+    lap("search.vector")
+    vector, known = search.snapshot.vectors.stored(words.hits.ids[:1])
+    leg = search_vectors(search, vector, words.hits) if known.all() else None
+    lap("fusion")
+    if leg is None:
+        # Nobody may keep it: the vector is on its way.
+        return answer_by_words(searching, search, words, sure=False)
+    return _answer(searching, search, words, leg)
 
 
 def _answer(searching: Searching, search: Search, words: Words, leg: VectorLeg) -> Answer:

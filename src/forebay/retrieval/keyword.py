@@ -199,7 +199,7 @@ class KeywordRetriever:
             def work(_: Lap) -> tuple[Answer, float]:
                 return self._found(search, budget_s)
 
-            answer, coverage = await self._searching.work(ctx, ("search.keyword",), work)
+            answer, coverage = await self._searching.work(ctx, "search.keyword", work)
         self._forget_later()
         ctx.rung = KEYWORD
         return SearchResult(

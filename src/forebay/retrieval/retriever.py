@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
+from typing import NoReturn
 
 import msgspec
 import numpy as np
@@ -31,7 +32,7 @@ from forebay.kernel.stages import (
     at_work_s,
     in_line,
 )
-from forebay.retrieval.beside import by_sure_words
+from forebay.retrieval.beside import answer_by_sure_words
 from forebay.retrieval.engine import IndexDamaged
 from forebay.retrieval.evidence import MeaningLeg, evidence_of, leg_list, meaning_constants
 from forebay.retrieval.fusion import (
@@ -60,14 +61,13 @@ from forebay.retrieval.searching import (
 )
 from forebay.retrieval.segments import Floats32, decode
 from forebay.retrieval.settings import RetrievalSettings
-from forebay.retrieval.words import Words, asked_of, by_words, enough, find_words
+from forebay.retrieval.words import Words, asked_of, by_words, enough, find_words, told_by_words
 
 Scorer = Callable[[str, Sequence[Hit], HitVectors], tuple[Sequence[float], Sequence[float]]]
 """Per hit a score, which orders them, and a relevance in 0..1; blocks for a millisecond."""
 HYBRID, MEANING = "vector+bm25", "vector"
 PARTLY_EMBEDDED = "partly_embedded"
 """Why an answer by both legs is flagged: of many chunks only the words could be searched."""
-_STAGES: tuple[str, ...] = ("embedding", "search.vector", "fusion", "rerank")
 _AMONG = 10
 """Where the vector leg must have what words were fairly sure of, to have found it (F0.11)."""
 _SET_UP_WRONGLY = frozenset({401, 403, 404})
@@ -117,17 +117,23 @@ class HybridRetriever:
         embedder = self._embedder
         if embedder is not None and search.snapshot.lexical.chunks:
             _check_usable(embedder, search.snapshot)
-        words = await find_words(searching, search)
         # Who set no embedder up has chosen words, as a sure search does: no step down.
         if embedder is None:
-            return await by_words(searching, search, words, sure=True)
-        if enough(search, words):
-            return await by_sure_words(searching, search, words)
+            return await by_words(searching, search, chosen=True)
+        make = _in_line(searching, search, embedder)
+        found: Answer | _Found | None
+        if make is not None:
+            words, found = await self._at_once(search, make)
+        else:
+            words, found = await find_words(searching, search, self._by_sure_words(search))
+        if found is None:
 
-        def fused(vector: VectorLeg, lap: Lap) -> Answer:
-            return self._fused(search, words, vector, lap)
+            def fused(vector: VectorLeg, lap: Lap) -> Answer:
+                return self._fused(search, words, vector, lap)
 
-        found = await _by_meaning(searching, search, embedder, words.hits, fused)
+            found = await _by_meaning(searching, search, embedder, words.hits, fused)
+        if isinstance(found, Answer):
+            return told_by_words(search, words, found, sure=True)
         search.ctx.rung = HYBRID
         return SearchResult(
             found.answer.hits,
@@ -139,6 +145,46 @@ class HybridRetriever:
             sure=True,
             uses=(words.use, *found.used(_witness(words, settings))),
         )
+
+    def _by_sure_words(self, search: Search) -> Callable[[Words, Lap], Answer | None]:
+        def work(words: Words, lap: Lap) -> Answer | None:
+            if not enough(search, words):
+                return None
+            return answer_by_sure_words(self._searching, search, words, lap)
+
+        return work
+
+    async def _at_once(
+        self, search: Search, make: Callable[[], Vectors]
+    ) -> tuple[Words, Answer | _Found]:
+        """Both legs in one turn of one thread, the query embedded in between where need be."""
+        searching = self._searching
+        trial = searching.trial(search.ctx, searching.settings.vector_timeout_ms)
+        sure = self._by_sure_words(search)
+
+        def go_on(words: Words, lap: Lap) -> Answer | _Found:
+            answer = sure(words, lap)
+            if answer is not None:
+                trial.done()
+                return answer
+            lap("embedding")
+
+            def fused(vector: VectorLeg, lap: Lap) -> Answer:
+                return self._fused(search, words, vector, lap)
+
+            return _worked(trial, search, make, words.hits, (fused, lap))
+
+        try:
+            async with trial:
+                words, found = await find_words(searching, search, go_on)
+        except PartFailed:
+            raise
+        # See ``_by_meaning``.
+        except Exception as error:
+            _raise_why(error, trial, search.ctx)
+        if isinstance(found, _Found):
+            _note_cached(search.ctx, found.remembered)
+        return words, found
 
     def _fused(self, search: Search, words: Words, vector: VectorLeg, lap: Lap) -> Answer:
         compared = compare_legs(words.features, words.hits.ids, vector.best)
@@ -163,7 +209,7 @@ class HybridRetriever:
         evidence = evidence_of(asked, words.hits, leg, fused) if whole else None
         vectors_of_hits = self._vectors_of(vector, hits)
         if vectors_of_hits is not None and self._scorer is not None and len(hits) > 1:
-            lap()
+            lap("rerank")
             vectors_of_hits = self._told(search.request.query, hits, vectors_of_hits)
         return Answer(hits, evidence, vectors_of_hits)
 
@@ -282,41 +328,61 @@ async def _by_meaning(
     answer: Callable[[VectorLeg, Lap], Answer],
 ) -> _Found:
     """Embed, search by meaning, and answer; ``PartFailed`` when that takes too long or fails."""
-    ctx = search.ctx
-    trial = searching.trial(ctx, searching.settings.vector_timeout_ms)
+    trial = searching.trial(search.ctx, searching.settings.vector_timeout_ms)
     try:
         async with trial:
-            make, remembered = _in_line(searching, search, embedder), False
-            stages = _STAGES
+            make, stage = _in_line(searching, search, embedder), "embedding"
             if make is None:
-                vectors, stages = await _asked(trial, search, embedder), _STAGES[1:]
-                make, remembered = lambda: vectors, bool(vectors.cached)
+                vectors, stage = await _asked(trial, search, embedder), "search.vector"
+                make = partial(_same, vectors)
 
-            def work(lap: Lap) -> tuple[Answer, VectorLeg]:
-                trial.begin(here=True)
-                made = make()
-                if stages is _STAGES:
-                    lap()
-                leg = search_vectors(search, decode(made.data, 1, made.dimensions), words)
-                # What follows is not the vectors' time.
-                trial.done()
-                lap()
-                return answer(leg, lap), leg
+            def work(lap: Lap) -> _Found:
+                return _worked(trial, search, make, words, (answer, lap))
 
-            found, leg = await searching.work(ctx, stages, work)
-            return _Found(found, leg, trial.took_s, remembered)
-    except (TimeoutError, DeadlineExceeded) as error:
+            found = await searching.work(search.ctx, stage, work)
+            if stage == "embedding":
+                _note_cached(search.ctx, found.remembered)
+            return found
+    # An embedder is foreign code behind a protocol: whatever it raises, another rung can answer.
+    except Exception as error:
+        _raise_why(error, trial, search.ctx)
+
+
+def _worked(
+    trial: Trial,
+    search: Search,
+    make: Callable[[], Vectors],
+    words: LexicalHits | None,
+    answering: tuple[Callable[[VectorLeg, Lap], Answer], Lap],
+) -> _Found:
+    """The query's vector, what it finds, and the answer to that; blocks."""
+    answer, lap = answering
+    trial.begin(here=True)
+    made = make()
+    lap("search.vector")
+    leg = search_vectors(search, decode(made.data, 1, made.dimensions), words)
+    # What follows is not the vectors' time.
+    trial.done()
+    lap("fusion")
+    return _Found(answer(leg, lap), leg, trial.took_s, bool(made.cached))
+
+
+def _raise_why(error: Exception, trial: Trial, ctx: RequestContext) -> NoReturn:
+    """Raise what tells why there is no answer by meaning."""
+    if isinstance(error, (TimeoutError, DeadlineExceeded)):
         if ctx.deadline.expired():
             raise DeadlineExceeded("The request's deadline passed during the search.") from error
         ctx.stages[-1].outcome = "timeout"
         raise trial.failed(VECTORS_PART) from error
-    except IndexDamaged as error:
+    if isinstance(error, IndexDamaged):
         raise PartFailed(WORDS_PART, "index_damaged") from error
-    # An embedder is foreign code behind a protocol: whatever it raises, another rung can answer.
-    except Exception as error:
-        if trial.is_done:
-            raise
-        raise _failed(error) from error
+    if trial.is_done:
+        raise error
+    raise _failed(error) from error
+
+
+def _same(vectors: Vectors) -> Vectors:
+    return vectors
 
 
 def _in_line(
@@ -325,10 +391,12 @@ def _in_line(
     """What embeds the query in the thread that searches; None: another does."""
     if not searching.settings.embed_in_line or search.request.hypothesis:
         return None
-    make = in_line(embedder, search.request.query)
-    if make is not None and search.ctx.cache["embedding"] == "off":
-        search.ctx.cache["embedding"] = "miss"
-    return make
+    return in_line(embedder, search.request.query)
+
+
+def _note_cached(ctx: RequestContext, remembered: bool) -> None:
+    if ctx.cache["embedding"] == "off":
+        ctx.cache["embedding"] = "hit" if remembered else "miss"
 
 
 async def _asked(trial: Trial, search: Search, embedder: Embedder) -> Vectors:

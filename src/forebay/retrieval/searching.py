@@ -31,7 +31,8 @@ from forebay.retrieval.segments import Ids
 from forebay.retrieval.settings import RetrievalSettings
 
 T = TypeVar("T")
-Lap = Callable[[], None]
+Lap = Callable[[str], None]
+"""Says that the stage of this name begins."""
 Indexes = Callable[[str], KbIndex]
 
 WORDS_PART, VECTORS_PART = "bm25", "vector"
@@ -146,21 +147,25 @@ class Searching:
         finally:
             self._in_flight -= 1
 
-    async def work(self, ctx: RequestContext, stages: Sequence[str], work: Callable[[Lap], T]) -> T:
+    async def work(self, ctx: RequestContext, stage: str, work: Callable[[Lap], T]) -> T:
         """Run ``work`` in the pool, its wait for a thread told apart.
 
         Each change of threads costs a tenth of a millisecond, so that one ``work`` may be several
-        stages; it calls its argument at the end of each but the last. ``DeadlineExceeded`` when
-        the request's deadline passes.
+        stages; it calls its argument where another than ``stage`` begins. ``DeadlineExceeded``
+        when the request's deadline passes.
         """
         loop, clock = asyncio.get_running_loop(), ctx.clock
         limit = loop.time() + ctx.deadline.remaining()
-        laps: list[float] = []
+        laps: list[tuple[str, float]] = []
+
+        def lap(name: str) -> None:
+            if name != laps[-1][0]:
+                laps.append((name, clock.now()))
 
         def timed() -> T:
-            laps.append(clock.now())
+            laps.append((stage, clock.now()))
             try:
-                return work(lambda: laps.append(clock.now()))
+                return work(lap)
             except Exception:
                 raise
             # A panic inside an engine is no Exception; it must end this search, not the loop.
@@ -168,7 +173,7 @@ class Searching:
                 raise StoreError("The search index is damaged; restart to rebuild it.") from error
 
         try:
-            with ctx.stage(stages[0]) as record:
+            with ctx.stage(stage) as record:
                 try:
                     async with asyncio.timeout_at(limit):
                         return await loop.run_in_executor(
@@ -179,18 +184,19 @@ class Searching:
                         "The request's deadline passed during the search."
                     ) from error
         finally:
-            _tell_apart(ctx, record, stages, tuple(laps))
+            _tell_apart(ctx, record, tuple(laps))
 
 
 def _tell_apart(
-    ctx: RequestContext, record: StageRecord, stages: Sequence[str], laps: Sequence[float]
+    ctx: RequestContext, record: StageRecord, laps: Sequence[tuple[str, float]]
 ) -> None:
     """Divide what was recorded as one stage; the last one that began has the outcome."""
     if not laps:
         return
     ended_at, outcome = record.started_at + record.worked_s, record.outcome
-    record.waited_s = max(0.0, laps[0] - record.started_at)
-    for name, begun_at, end_at in zip(stages, laps, (*laps[1:], ended_at), strict=False):
+    record.waited_s = max(0.0, laps[0][1] - record.started_at)
+    ends = (*(at for _, at in laps[1:]), ended_at)
+    for (name, begun_at), end_at in zip(laps, ends, strict=True):
         if name != record.name:
             record.outcome = "ok"
             record = StageRecord(name, begun_at, outcome=outcome, attributes={})

@@ -34,7 +34,6 @@ from forebay.retrieval.several import wants_several
 
 T = TypeVar("T")
 WORDS = "bm25"
-_STAGES = ("query.parse", "search.lexical")
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -66,9 +65,7 @@ class WordsRetriever:
             return await beyond_copies(search, self._retrieve)
 
     async def _retrieve(self, search: Search) -> SearchResult:
-        words = await find_words(self._searching, search)
-        sure = self._chosen or enough(search, words)
-        return await by_words(self._searching, search, words, sure=sure)
+        return await by_words(self._searching, search, chosen=self._chosen)
 
 
 def enough(search: Search, words: Words) -> bool:
@@ -76,20 +73,31 @@ def enough(search: Search, words: Words) -> bool:
     return words.exit.taken or not search.snapshot.lexical.chunks
 
 
-async def find_words(searching: Searching, search: Search) -> Words:
-    """Search by words; ``PartFailed`` when they cannot be searched in time."""
+async def find_words(
+    searching: Searching, search: Search, then: Callable[[Words, Lap], T]
+) -> tuple[Words, T]:
+    """Search by words, and do ``then`` in the same thread, in time that is not the words'.
+
+    ``PartFailed`` when they cannot be searched in time; raises what ``then`` does.
+    """
     trial = searching.trial(search.ctx, searching.settings.words_timeout_ms)
 
-    def work(lap: Lap) -> tuple[LexicalQuery, LexicalHits]:
+    def work(lap: Lap) -> tuple[Words, T]:
         trial.begin(here=True)
         lexical = search.snapshot.lexical
         query = lexical.parse(search.request.query)
-        lap()
-        found = lexical.search(query, search.demands, search.limit)
+        lap("search.lexical")
+        hits = lexical.search(query, search.demands, search.limit)
         trial.done()
-        return query, found
+        words = _judged(searching, search, query, hits, trial.took_s)
+        return words, then(words, lap)
 
-    query, hits = await _in_time(searching, search, trial, work)
+    return await _in_time(searching, search, trial, work)
+
+
+def _judged(
+    searching: Searching, search: Search, query: LexicalQuery, hits: LexicalHits, took_s: float
+) -> Words:
     features, settings = word_features(query, hits.scores, hits.coverage), searching.settings
     early = decide(
         features,
@@ -97,7 +105,7 @@ async def find_words(searching: Searching, search: Search) -> Words:
         settings.early_exit_confidence,
         several=wants_several(search.request.query, search.request.kind),
     )
-    return Words(query, hits, features, early, PartUse(WORDS_PART, trial.took_s))
+    return Words(query, hits, features, early, PartUse(WORDS_PART, took_s))
 
 
 async def _in_time(
@@ -106,26 +114,33 @@ async def _in_time(
     ctx = search.ctx
     try:
         async with trial:
-            return await searching.work(ctx, _STAGES, work)
+            return await searching.work(ctx, "query.parse", work)
     except (TimeoutError, DeadlineExceeded) as error:
         if ctx.deadline.expired():
             raise DeadlineExceeded("The request's deadline passed during the search.") from error
+        if trial.is_done:
+            raise
         raise trial.failed(WORDS_PART) from error
     except (IndexDamaged, StoreError) as error:
+        if trial.is_done:
+            raise
         raise PartFailed(WORDS_PART, "index_damaged") from error
 
 
-async def by_words(
-    searching: Searching, search: Search, words: Words, *, sure: bool, alone: bool = False
-) -> SearchResult:
-    """Answer by words alone; ``sure``: that is as good as any answer; ``alone``: for want of
-    chunks in another language, the first of which would be looked at.
-    """
+async def by_words(searching: Searching, search: Search, *, chosen: bool) -> SearchResult:
+    """Answer by words alone; ``chosen``: that is as good as any answer, as are sure words."""
 
-    def work(_: Lap) -> Answer:
-        return answer_by_words(searching, search, words, sure=sure, alone=alone)
+    def work(words: Words, lap: Lap) -> Answer:
+        lap("fusion")
+        sure = chosen or enough(search, words)
+        return answer_by_words(searching, search, words, sure=sure)
 
-    answer = await searching.work(search.ctx, ("fusion",), work)
+    words, answer = await find_words(searching, search, work)
+    return told_by_words(search, words, answer, sure=chosen or enough(search, words))
+
+
+def told_by_words(search: Search, words: Words, answer: Answer, *, sure: bool) -> SearchResult:
+    """The result that ``answer`` is; ``sure``: no vectors could have added anything."""
     search.ctx.rung = WORDS
     return SearchResult(
         answer.hits,
@@ -141,7 +156,10 @@ async def by_words(
 def answer_by_words(
     searching: Searching, search: Search, words: Words, *, sure: bool, alone: bool = False
 ) -> Answer:
-    """The hits of words alone; blocks for their texts."""
+    """The hits of words alone; blocks for their texts.
+
+    ``alone``: for want of chunks in another language, the first of which would be looked at.
+    """
     unseen = np.full(len(words.hits.ids), np.nan)
     shares = words_score(words.hits.scores, words.query.ideal)
     ranked = Ranked(words.hits.ids, shares, words.hits.scores, unseen, words.hits.packed)

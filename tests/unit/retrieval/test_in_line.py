@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Literal
+from typing import Literal, ParamSpec, TypeVar
 
 import msgspec
 import numpy as np
@@ -15,9 +16,15 @@ import pytest
 from forebay.kernel.documents import Hit, Vectors
 from forebay.kernel.errors import EngineError, PartFailed
 from forebay.kernel.stages import HitVectors
-from forebay.retrieval import HybridRetriever, search_executor
+from forebay.retrieval import HybridRetriever, RetrievalSettings, search_executor
+from forebay.retrieval.engine import IndexDamaged
+from forebay.retrieval.lexical_search import LexicalView
+from forebay.retrieval.pool import OldestFirst
 from forebay.testing.embedding import HashEmbedder
-from tests.unit.retrieval.test_retriever import BOTH, TEXTS, Library, ask, context
+from tests.unit.retrieval.test_retriever import BOTH, TEXTS, Library, ask, both, context
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -36,6 +43,8 @@ class AtHand(HashEmbedder):
         self.error = error
         self.threads: list[str] = []
         self.asked = 0
+        self.go = threading.Event()
+        self.go.set()
 
     async def embed(
         self, texts: Sequence[str], *, kind: Literal["query", "passage", "raw"]
@@ -46,6 +55,7 @@ class AtHand(HashEmbedder):
     def in_line(self, text: str) -> Callable[[], Vectors] | None:
         def work() -> Vectors:
             self.threads.append(threading.current_thread().name)
+            assert self.go.wait(20)
             if self.error is not None:
                 raise self.error
             return asyncio.run(super(AtHand, self).embed([text], kind="query"))
@@ -53,7 +63,7 @@ class AtHand(HashEmbedder):
         return None if text == "parcels boiler" else work
 
 
-IN_LINE = msgspec.structs.replace(BOTH, embed_in_line=True)
+IN_LINE = both(embed_in_line=True)
 
 
 @pytest.mark.parametrize("query", ["when can parcels be returned?", "退货申请", "boiler 会议室"])
@@ -71,12 +81,73 @@ async def test_a_query_embedded_in_line_is_answered_alike(library: Library, quer
     assert [use.part for use in result.uses] == ["bm25", "vector"]
 
 
-@pytest.mark.parametrize("why", ["not set", "remembered", "hypothesis"])
+class Turns(OldestFirst):
+    """The threads that search; counts what they are given."""
+
+    taken = 0
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        self.taken += 1
+        return super().submit(fn, *args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("query", "rung"),
+    [
+        ("怎么把东西寄回去", "vector+bm25"),
+        ("Is the boiler serviced once a year by a technician?", "bm25"),
+    ],
+)
+async def test_all_is_done_in_one_turn(tmp_path: Path, query: str, rung: str) -> None:
+    with Turns(1) as pool:
+        library = Library(tmp_path, pool)
+        await library.add(*TEXTS)
+        settings = RetrievalSettings(embed_in_line=True)
+        result = await library.retriever(AtHand(), settings).retrieve(context(), ask(query))
+        assert (result.rung, pool.taken) == (rung, 1)
+        usual = await library.retriever(library.embedder, RetrievalSettings()).retrieve(
+            context(), ask(query)
+        )
+        assert (result.hits, result.evidence) == (usual.hits, usual.evidence)
+        assert pool.taken == (2 if rung == "bm25" else 3)
+        library.index.close()
+
+
+async def test_a_model_that_hangs_in_line_costs_its_time_out(library: Library) -> None:
+    await library.add(*TEXTS)
+    embedder = AtHand()
+    embedder.go.clear()
+    retriever = library.retriever(embedder, both(embed_in_line=True, vector_timeout_ms=30))
+    try:
+        with pytest.raises(PartFailed) as failed:
+            await retriever.retrieve(context(), ask("退货申请"))
+    finally:
+        embedder.go.set()
+    assert (failed.value.part, failed.value.reason) == ("vector", "vector_timeout")
+    assert failed.value.at_fault
+
+
+@pytest.mark.parametrize("broken", ["facts", "search"])
+async def test_words_that_break_in_line_are_told_apart(
+    library: Library, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    await library.add(*TEXTS)
+
+    def raises(*_: object) -> None:
+        raise IndexDamaged
+
+    monkeypatch.setattr(LexicalView, broken, raises)
+    with pytest.raises(PartFailed) as failed:
+        await library.retriever(AtHand(), IN_LINE).retrieve(context(), ask("退货申请"))
+    assert (failed.value.part, failed.value.reason) == ("bm25", "index_damaged")
+
+
+@pytest.mark.parametrize("why", ["not set", "not here", "hypothesis"])
 async def test_what_cannot_be_embedded_in_line_is_asked_for(library: Library, why: str) -> None:
     await library.add(*TEXTS)
     embedder = AtHand()
     retriever = library.retriever(embedder, BOTH if why == "not set" else IN_LINE)
-    request = ask("parcels boiler" if why == "remembered" else "parcels")
+    request = ask("parcels boiler" if why == "not here" else "parcels")
     if why == "hypothesis":
         request = msgspec.structs.replace(request, hypothesis="Parcels go back in thirty days.")
     result = await retriever.retrieve(context(), request)
