@@ -7,14 +7,16 @@ once a second. So a change holds across workers and survives restarts.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from forebay.kernel.errors import ConfigError, StoreError
+from forebay.kernel.errors import ConfigError, StoreError, StoreFull
 from forebay.policy.admission import Admission, AdmissionOverrides, AdmissionSettings
 
 log = logging.getLogger("forebay.admission")
@@ -89,7 +91,13 @@ class Overriding:
                 os.fsync(stream.fileno())
             temporary.replace(self._path)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StoreFull(
+                    "The disk is full, so the quotas stay as they were; free some space and try "
+                    "again."
+                ) from error
             raise StoreError(
                 "The changed quotas could not be written; the old ones hold."
             ) from error

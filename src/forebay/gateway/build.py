@@ -299,6 +299,7 @@ def _quotas(keeper: QuotaKeeper, identity: Identity) -> tuple[RouteSpec, ...]:
             access="operate",
             body=AdmissionOverrides,
             reply=AdmissionBody,
+            errors=(507,),
         ),
         RouteSpec(
             method="DELETE",
