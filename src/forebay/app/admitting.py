@@ -44,11 +44,14 @@ _ALONE = GateSettings(
     tail=TailSettings(warn_ratio=1e6, severe_ratio=1e9, warn_long_share=0.999, severe_long_share=1),
     long_tokens=1e9,
 )
-# A few people at one machine make a line that never empties: it may stand for what they notice.
+# A few people at one machine make a line that never empties: it may stand for what they notice, and
+# two dozen are let be, as in front of retrieval.
 _LOCAL = msgspec.structs.replace(
     _ALONE,
     limit=LimitSettings(initial=16, most=256),
-    shed=ShedSettings(target_s=1.0, interval_s=1.0, max_wait_s=5.0),
+    shed=ShedSettings(
+        target_s=1.0, interval_s=1.0, max_wait_s=5.0, few_waiting=24, few_wait_s=10.0
+    ),
     least_s=0.001,
 )
 # A processor writes some tokens a second: who waits for a slot waits for whole answers.

@@ -26,7 +26,9 @@ from forebay.policy.waiting import SENTENCES, Waiters
 RETRIEVAL_GATE = GateSettings(
     queue=QueueSettings(max_waiting=512),
     limit=LimitSettings(initial=8, least=2, most=64, tolerance=4.0, window=64),
-    shed=ShedSettings(target_s=0.02, interval_s=0.5, max_wait_s=2.0, few_waiting=24),
+    shed=ShedSettings(
+        target_s=0.02, interval_s=0.5, max_wait_s=2.0, few_waiting=24, few_wait_s=10.0
+    ),
     least_s=0.001,
     cold_tokens=0.0,
 )

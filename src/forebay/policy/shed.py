@@ -65,6 +65,10 @@ class ShedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0,
         ),
     ] = 0
+    few_wait_s: Annotated[
+        float,
+        Meta(description="Longest wait in a line so short; max_wait_s where that is more.", ge=0.0),
+    ] = 0.0
 
 
 class DelayShedder:
@@ -113,7 +117,7 @@ class DelayShedder:
             self._waiting_since = now
         most_s = self._settings.max_wait_s
         if self._few(waiting, now):
-            return most_s
+            return max(most_s, self._settings.few_wait_s)
         if now - self._waiting_since >= self._settings.interval_s:
             most_s = min(most_s, self._settings.target_s)
             if waiting >= self._settings.few_waiting:

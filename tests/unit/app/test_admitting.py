@@ -30,8 +30,13 @@ def _gate_of(config: object) -> GateSettings:
     return pools_of(msgspec.convert(config, Settings))[0][2]
 
 
-def _people(settings: GateSettings, people: int, cost: float) -> tuple[PoolGate, int]:
-    """``people`` who each ask again at once; one core answers, now from a cache, now slowly."""
+def _people(
+    settings: GateSettings, people: int, cost: float, *, cold: tuple[int, float] = (0, 0.0)
+) -> tuple[PoolGate, int]:
+    """``people`` who each ask again at once; one core answers, now from a cache, now slowly.
+
+    The first few, ``cold``, take so many seconds each.
+    """
     chance = random.Random(7)
     gate = PoolGate(settings, ["local"])
     asks = [(chance.random() / 10, number) for number in range(people)]
@@ -42,7 +47,8 @@ def _people(settings: GateSettings, people: int, cost: float) -> tuple[PoolGate,
         nonlocal free_at, refused, number
         for ticket in gate.sent():
             number += 1
-            work_s = chance.choice((0.001, 0.01, 0.02, 0.04))
+            warm_s = chance.choice((0.001, 0.01, 0.02, 0.04))
+            work_s = warm_s if number > cold[0] else cold[1]
             free_at = max(free_at, now) + work_s
             heapq.heappush(ends, (free_at, number, ticket))
         for _ in gate.refused():
@@ -73,6 +79,15 @@ def test_ordinary_use_of_one_machine_is_never_refused(gate: str, people: int) ->
     found, refused = _people(settings, people, cost)
     assert refused == 0
     assert found.min_priority == "low" or not local
+
+
+@pytest.mark.parametrize("cold", [(8, 0.5), (24, 0.3), (200, 0.2), (2000, 0.15)])
+@pytest.mark.parametrize("gate", ["extractive", "retrieval"])
+def test_two_dozen_at_a_cold_start_are_all_answered(gate: str, cold: tuple[int, float]) -> None:
+    local = gate == "extractive"
+    settings, cost = (_gate_of({}), 3000.0) if local else (RETRIEVAL_GATE, 1.0)
+    _, refused = _people(settings, 24, cost, cold=cold)
+    assert refused == 0
 
 
 def test_waiting_for_a_slot_of_a_slow_model_is_no_overload() -> None:

@@ -131,6 +131,16 @@ def test_a_short_line_is_let_be_until_it_has_grown() -> None:
     assert shedder.sheds(1.0, 71.0, 23) is False
 
 
+def test_few_may_wait_longer_and_a_crowd_may_not() -> None:
+    few = DelayShedder(ShedSettings(0.02, 0.5, max_wait_s=2.0, few_waiting=24, few_wait_s=10.0))
+    assert served(few, 23, 0.0, 60.0) == 10.0
+    assert few.most_wait_s(60.1, excused=False, waiting=24) == 2.0, "a burst is bounded as before"
+    assert served(few, 24, 61.0, 1.0) == 0.02
+    assert served(few, 3, 62.0, 5.0) == 0.02
+    less = DelayShedder(ShedSettings(0.02, 0.5, max_wait_s=2.0, few_waiting=24, few_wait_s=1.0))
+    assert served(less, 3, 0.0, 1.0) == 2.0
+
+
 def test_a_crowd_that_is_there_again_is_believed_to_stay() -> None:
     shedder = DelayShedder(ShedSettings(0.02, 0.5, max_wait_s=2.0, few_waiting=24))
     now, tries = 0.0, []
