@@ -8,6 +8,7 @@ asks how that process ended: its exit status, or nothing while it runs.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -42,6 +43,8 @@ def serve() -> bool:
     """Fork for every line; True in a child, False when there are no more lines."""
     for name in WARM:
         import_module(f"forebay.app.{name}")
+    gc.collect()
+    gc.freeze()  # a collection in a child would copy every page of this
     # Not the buffered stream: a child must not inherit lines that were read ahead.
     with os.fdopen(os.dup(0), "rb", buffering=0) as lines, os.fdopen(os.dup(1), "wb", 0) as answers:
         while line := lines.readline():
