@@ -16,8 +16,11 @@ from tests.ports import unused_ports
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA_VARIABLE = "FOREBAY_SHARED_DATA"
 
-# How long one example takes says how busy the machine is, not whether the code is right.
-hypothesis.settings.register_profile("forebay", deadline=None)
+# How long one example takes says how busy the machine is, not whether the code is right. Whether a
+# change may land hangs on no dice: its examples are the same each time. --hypothesis-profile=search
+# looks at others.
+hypothesis.settings.register_profile("forebay", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("search", deadline=None)
 hypothesis.settings.load_profile("forebay")
 
 
