@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forebay.app.caching import Tiers
+from forebay.app.comparing import open_comparing
 from forebay.app.runtime import Reading
 from forebay.app.view_memory import ViewMemory
 from forebay.embedding.calibration import (
@@ -165,7 +166,10 @@ def _calibrated(sample: Floats32, fingerprint: str) -> CosineCalibration | None:
 
 
 def with_questions(reading: Reading, tiers: Tiers, parts: AnswerParts) -> AnswerParts:
-    """The stages of an answer with what reads questions, unless that is off; blocking."""
+    """The stages of an answer with what compares questions with sentences of another language, and
+    with what reads questions, unless that is off; blocking.
+    """
+    parts = msgspec.structs.replace(parts, comparing=open_comparing(reading, tiers.embedder))
     settings = reading.settings.query
     if not settings.enabled:
         return parts

@@ -63,6 +63,11 @@ class RecordWithReserve:
         self._check_space()
         return self._writer.store_vectors(kb, vectors, fingerprint)
 
+    def store_sentences(self, kb: str, maker: int, made: Mapping[int, bytes]) -> int:
+        """One transaction; ``StoreFull`` like ``commit``."""
+        self._check_space()
+        return self._writer.store_sentences(kb, maker, made)
+
     def _check_space(self) -> None:
         free = shutil.disk_usage(self._writer.folder).free
         if free < self._reserve_bytes:

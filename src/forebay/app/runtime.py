@@ -16,6 +16,7 @@ from forebay.app.indexes import IndexSet
 from forebay.app.leasing import History, LeaseParts, VersionLeases
 from forebay.app.reading_ahead import ReadingAhead
 from forebay.app.records import BlockingPool, existing_kbs
+from forebay.app.sentence_record import sentence_settings
 from forebay.app.serving_versions import ProcessVersions
 from forebay.app.settings import Settings, environment, model_cache
 from forebay.app.writing import Writing, WritingParts
@@ -133,6 +134,7 @@ def _writing(
     upkeep = BlockingPool(search_executor(1))
     stack.callback(upkeep.close)
     settings, leases = reading.settings, reading.leases
+    sentences = sentence_settings(settings.ingest.sentences, settings.embedding)
     return Writing(
         WritingParts(
             writer=writer,
@@ -142,7 +144,7 @@ def _writing(
             thread=thread,
             upkeep=upkeep,
             embedder=reading.embedder,
-            settings=settings.ingest,
+            settings=msgspec.structs.replace(settings.ingest, sentences=sentences),
             maintenance_s=settings.store.maintenance_s,
             reserve_bytes=settings.store.reserve_bytes,
             index_folder=partial(index_folder, store_folder(settings)),

@@ -34,6 +34,7 @@ from forebay.pipeline.folders import FolderSettings
 from forebay.pipeline.knowledge import KB_NAME
 from forebay.pipeline.meaning import MeaningSettings
 from forebay.pipeline.reranking import RerankingSettings
+from forebay.pipeline.sentences import SentenceSettings
 from forebay.pipeline.writer import WriterSettings
 from forebay.policy.admission import AdmissionSettings
 from forebay.policy.cascade import CascadeSettings
@@ -116,6 +117,7 @@ class IngestSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     folders: FolderSettings = FolderSettings()
     writer: WriterSettings = WriterSettings()
     vectors: BackgroundEmbeddingSettings = BackgroundEmbeddingSettings()
+    sentences: SentenceSettings = SentenceSettings()
 
 
 class AnsweringSettings(GenerationSettings, frozen=True, forbid_unknown_fields=True):

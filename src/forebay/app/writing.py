@@ -19,6 +19,7 @@ from forebay.app.records import (
     ensure_kb,
     existing_kbs,
 )
+from forebay.app.sentence_record import SentencesInRecord
 from forebay.app.settings import IngestSettings
 from forebay.ingest.frames import CounterChoice
 from forebay.ingest.pool import ParsePool
@@ -37,6 +38,7 @@ from forebay.pipeline.folders import (
 from forebay.pipeline.knowledge import LocalChanges, check_kb_name
 from forebay.pipeline.meaning import MeaningParser
 from forebay.pipeline.messages import Upload, WaitFor
+from forebay.pipeline.sentences import SentenceFeeder, SentenceParts
 from forebay.pipeline.writer import Changing, CommitQueue
 from forebay.store import StoreWriter
 from forebay.store.announced import Announced
@@ -74,7 +76,8 @@ class Writing:
         self._parts = parts
         self._feeders: dict[str, EmbeddingFeeder] = {}
         self._group: asyncio.TaskGroup | None = None
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, list[asyncio.Task[None]]] = {}
+        self._sentences: dict[str, SentenceFeeder] = {}
         self.told: Callable[[], object] = _nobody
         settings = parts.settings
         self.pool = ParsePool(
@@ -185,11 +188,17 @@ class Writing:
                 self._parts.thread.run,
                 self._parts.clock,
                 partial(self._change, kb),
+                partial(self._embedded, kb),
             )
             feeder = EmbeddingFeeder(kb, parts, self._parts.settings.vectors)
             self._feeders[kb] = feeder
-            self._running[kb] = group.create_task(self._feed(kb, embedder, feeder))
+            self._running[kb] = [group.create_task(self._feed(kb, embedder, feeder))]
         return self._feeders[kb]
+
+    def _embedded(self, kb: str) -> None:
+        """Chunks got their vectors; their sentences come next."""
+        if kb in self._sentences:
+            self._sentences[kb].kick()
 
     async def _feed(self, kb: str, embedder: Embedder, feeder: EmbeddingFeeder) -> None:
         """Embed unless the kb's vectors are another embedder's; then say what to do."""
@@ -205,6 +214,7 @@ class Writing:
         while True:
             try:
                 await self._parts.thread.run(adopt)
+                self._begin_sentences(kb, embedder, feeder)
                 await feeder.run()
             except ReembedNeeded as error:
                 await feeder.fail(error.message)
@@ -216,6 +226,27 @@ class Writing:
             except Exception:  # search by words goes on, and so must the server
                 await feeder.fail("embedding failed; the server's log says why.")
                 log.exception("embedding of %s failed; it begins again in %g s", kb, RESTART_S)
+                await asyncio.sleep(RESTART_S)
+
+    def _begin_sentences(self, kb: str, embedder: Embedder, feeder: EmbeddingFeeder) -> None:
+        """Sentences follow their chunks, unless that is off or has begun."""
+        settings, group = self._parts.settings.sentences, self._group
+        if group is None or kb in self._sentences or not settings.questions_in:
+            return
+        writer, thread = self._parts.writer, self._parts.thread
+        record = SentencesInRecord(writer, self._record, embedder.spec.fingerprint, settings)
+        parts = SentenceParts(record, embedder, thread.run, feeder.rest)
+        self._sentences[kb] = SentenceFeeder(kb, parts, settings)
+        self._running[kb].append(group.create_task(self._feed_sentences(kb, record, embedder)))
+
+    async def _feed_sentences(self, kb: str, record: SentencesInRecord, embedder: Embedder) -> None:
+        while True:
+            try:
+                await record.measure(embedder, self._parts.thread)
+                await self._sentences[kb].run()
+                return
+            except Exception:  # answers go without, and so must everything else
+                log.exception("sentences of %s failed; they begin again in %g s", kb, RESTART_S)
                 await asyncio.sleep(RESTART_S)
 
     # What outsiders ask for
@@ -317,10 +348,12 @@ class Writing:
 
     async def _stop_feeding(self, kb: str) -> None:
         self._feeders.pop(kb, None)
-        task = self._running.pop(kb, None)
-        if task is not None:
+        self._sentences.pop(kb, None)
+        tasks = self._running.pop(kb, [])
+        for task in tasks:
             task.cancel()
-            await asyncio.wait([task], timeout=30)
+        if tasks:
+            await asyncio.wait(tasks, timeout=30)
 
 
 def _nobody() -> None:

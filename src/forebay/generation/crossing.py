@@ -25,9 +25,10 @@ _IN_UNIT = 0.3
 _AGREES = 0.3
 _OWN = 1.0
 _LATER = 0.02
+_NEAR = 0.5
 """Weights beside the score of the passage relative to the best: the type shown, the unit that was
-asked for, marks or codes in common, the question's own weight held, and each place further down the
-passage."""
+asked for, marks or codes in common, the question's own weight held, each place further down the
+passage, and each deviation that the sentence's own vector is nearer."""
 _SAME_TERMS = 0.65
 """Share of what the best statement holds that the other side must hold too."""
 _A_WORD = 0.9
@@ -65,6 +66,7 @@ def choose_crossing(
             + _IN_UNIT * kind.in_unit(one.unit)
             + _AGREES * subject.agrees(one.unit)
             + trust * held_of(terms, one) / total
+            + _NEAR * (one.near or 0.0)
             - _LATER * one.position
         )
 

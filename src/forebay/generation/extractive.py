@@ -20,6 +20,7 @@ from forebay.generation.crossing import (
     without_lesser,
 )
 from forebay.generation.frames import Frame, frame_for, is_greeting
+from forebay.generation.nearness import nearness_score, with_nearness
 from forebay.generation.passages import PassageCache, cells
 from forebay.generation.selection import choose
 from forebay.generation.settings import ExtractiveSettings
@@ -148,30 +149,37 @@ class ExtractiveGenerator:
         terms = question_terms(request.question)
         subject = Subject(request.question, terms)
         reading = self.read(terms, request, subject)
+        reading, nearness = with_nearness(reading, request.sentences)
         terms = reading.terms
         asked = AnswerType(request.question), subject
-        score = self._model.score(reading.features) - self._settings.strictness
-        crossing = reading.features.crossing
-        if not crossing:
-            # What shows no such measure is refused below.
-            score += MEASURED * asked[0].is_measure + WHOLE * says_all(terms, reading)
-        elif agrees(subject, reading.units):
-            score += AGREEING
+        score = 0.0 if nearness else self._supported(asked, terms, reading)
         if not terms or score < 0.0:
             return Draft((frame.refusal,), refused=True, score=score)
         chosen = self._choose(request, terms, reading, asked)
         # Who approves such an amount is found by the amount.
-        typed = asked[0].is_measure or (subject.amounts and asked[0].asked and not crossing)
+        by_amount = subject.amounts and asked[0].asked and not reading.features.crossing
+        typed = asked[0].is_measure or by_amount
         if typed and not any(asked[0].shown(one.unit) for one in chosen):
             shown = showing(asked[0], reading, chosen)
             chosen = self._choose(request, terms, shown, asked) if shown.units else chosen
-        if (
-            not chosen
-            or is_another(request.question, terms, reading.held, chosen)
-            or not tells(asked, terms, reading, chosen, request.passages, TELLING)
-        ):
+        if nearness and chosen:
+            score = nearness_score(asked, reading, nearness, chosen) - self._settings.strictness
+            told = score >= 0.0
+        else:
+            told = bool(chosen) and tells(asked, terms, reading, chosen, request.passages, TELLING)
+        if not told or is_another(request.question, terms, reading.held, chosen):
             return Draft((frame.refusal,), refused=True, score=score)
         return Draft(tuple(_write(chosen, frame)), refused=False, score=score)
+
+    def _supported(
+        self, asked: tuple[AnswerType, Subject], terms: Sequence[Term], reading: Reading
+    ) -> float:
+        """Log-odds that passages speak of what is asked, by words and by their own vectors."""
+        score = self._model.score(reading.features) - self._settings.strictness
+        if not reading.features.crossing:
+            # What shows no such measure is refused later.
+            return score + MEASURED * asked[0].is_measure + WHOLE * says_all(terms, reading)
+        return score + AGREEING * agrees(asked[1], reading.units)
 
     def _in_their_script(self, request: GenerationRequest) -> GenerationRequest:
         question = request.question[:MAX_QUESTION_CHARACTERS]

@@ -149,10 +149,28 @@ def analyse(text: str, context: str, title: str, heading_path: tuple[str, ...]) 
     """Cut a chunk's text into units; ``context`` may hold its table's header row."""
     units = tuple(_Cutter(context).cut(text))
     head = _unit("heading", " ".join([title.replace("_", " "), *heading_path]), "")
+    return Passage(units, head, *_scripts(text))
+
+
+def in_other_script(text: str, *, han: bool) -> bool:
+    """Whether words of a question, in Han or not, cannot stand in a passage; fast where they can.
+
+    See ``Passage``.
+    """
+    if not han and (text.isascii() or _HAN.search(text) is None):
+        return False
+    if han and len(_HAN.findall(text[:_HEADING_CHARACTERS])) * 2 > _HEADING_CHARACTERS:
+        return False
+    has_han, mostly_han = _scripts(text)
+    return not has_han if han else mostly_han
+
+
+def _scripts(text: str) -> tuple[bool, bool]:
+    """``has_han`` and ``mostly_han`` of a passage."""
     han = len(_HAN.findall(text))
     latin = sum(character.isascii() and character.isalpha() for character in text)
     # A Chinese word has about two characters, an English one about five.
-    return Passage(units=units, head=head, has_han=han * 20 > latin, mostly_han=han * 5 > latin * 2)
+    return han * 20 > latin, han * 5 > latin * 2
 
 
 def cells(row: str) -> list[str]:

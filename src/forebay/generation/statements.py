@@ -90,7 +90,7 @@ def tells(
         best = fullest(terms, chosen)
         if tells_of_another(terms, best, reading, measure=kind.asked not in ("who", "place")):
             return False
-        if is_arbitrary(terms, best, reading, kind) and _named(
+        if is_arbitrary(terms, best, reading, kind) and named_share(
             subject, kind.unnamed(terms), reading, chosen
         ):
             return False
@@ -105,7 +105,7 @@ def tells(
     score = (
         telling.constant
         + telling.open * left
-        + telling.named * _named(subject, unnamed, reading, chosen)
+        + telling.named * named_share(subject, unnamed, reading, chosen)
         + telling.measured * kind.is_measure
         + telling.typed * bool(kind.asked)
         + telling.share * share
@@ -178,6 +178,11 @@ def _in_cells(term: Term, row: Scored) -> bool:
     return term.key in text.lower() if term.han else term.key in stems(text)
 
 
+def open_share(terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]) -> float:
+    """Share of the question's weight that the best statement's passage lacks, 0..1."""
+    return _open(terms, reading, chosen)[0]
+
+
 def _open(terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]) -> tuple[float, float]:
     """The share of the question's weight that the best statement's passage lacks, with and without
     its headings: they are said of each statement, and may well be the question.
@@ -211,9 +216,10 @@ def _tells_of_another(terms: Sequence[Term], reading: Reading, chosen: Sequence[
     )
 
 
-def _named(
+def named_share(
     subject: Subject, terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]
 ) -> float:
+    """Share that no passage has, where short statements hold only what is asked about."""
     if any(len(one.unit.text) > _SAYS_ONE_THING[one.unit.has_han] for one in chosen):
         return 0.0
     held = [max(one.own[at] for one in chosen) for at in range(len(terms))]

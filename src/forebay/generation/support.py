@@ -28,7 +28,7 @@ _PASSAGE = 0.3
 _ALIKE = 0.8
 """What a term is worth for a sentence when it stands beside it, in a heading, or further off; and
 when only a word is there that means nearly the same."""
-_USUAL_LEAD = 2.0
+USUAL_LEAD = 2.0
 """Between the leads of passages that answer and of those that do not, in deviations."""
 
 
@@ -69,6 +69,7 @@ class Scored(msgspec.Struct, frozen=True):
 
     ``window`` counts what is around it too, in shares of the question's weight; ``fit`` is the
     same, but for what the passage's title and headings say, which is said of each of its units.
+    ``near``: how near it is to the question, in deviations above unrelated sentences, if known.
     """
 
     passage: int
@@ -77,6 +78,7 @@ class Scored(msgspec.Struct, frozen=True):
     own: tuple[float, ...]
     window: float
     fit: float
+    near: float | None = None
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -135,7 +137,7 @@ def read(
 ) -> Reading:
     """Look for the question's terms in every unit of every passage."""
     abroad = foreign(terms, passages)
-    crossing = _is_crossing(hits, abroad)
+    crossing = is_crossing(hits, abroad)
     parts = [lexicon().of(term) for term in terms] if any(abroad) else []
     if crossing:
         terms = _tellable(terms, parts, passages)
@@ -173,7 +175,7 @@ def read(
     return Reading(features, tuple(units), tuple(most), tuple(terms), tuple(heads))
 
 
-def _is_crossing(hits: Sequence[Hit], abroad: Sequence[bool]) -> bool:
+def is_crossing(hits: Sequence[Hit], abroad: Sequence[bool]) -> bool:
     """Whether all passages lack the question's script, but for such as hardly match."""
     least = _LITTLE * max((hit.score for hit in hits), default=0.0)
     return any(abroad) and all(
@@ -293,7 +295,7 @@ def _cosine_lead(hits: Sequence[Hit], deviation: float) -> float | None:
     if around is None and rest:
         around = sum(rest) / len(rest)
     # A base of one or two documents has none to lead: nothing is known then.
-    return _USUAL_LEAD if around is None else (cosines[0] - around) / deviation
+    return USUAL_LEAD if around is None else (cosines[0] - around) / deviation
 
 
 def foreign(terms: Sequence[Term], passages: Sequence[Passage]) -> list[bool]:

@@ -174,7 +174,8 @@ class GenerationRequest(msgspec.Struct, frozen=True):
 
     ``messages`` is the finished prompt; ``passages`` are the hits in citation order (passage
     ``i`` is cited as ``[i + 1]``); ``question`` is the standalone question, ``language`` its
-    language (``zh``, ``zh-Hant`` or ``en``).
+    language (``zh``, ``zh-Hant`` or ``en``). ``sentences``: how near single sentences are to the
+    question, by their checksum and in deviations above unrelated ones, where that is known.
     """
 
     question: str
@@ -184,6 +185,7 @@ class GenerationRequest(msgspec.Struct, frozen=True):
     sampling: Sampling
     max_output_tokens: int
     prompt_tokens: int
+    sentences: Mapping[int, float] = {}
 
 
 FinishReason = Literal["stop", "length"]

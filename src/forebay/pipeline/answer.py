@@ -50,6 +50,7 @@ from forebay.pipeline.questions import (
     decided,
     in_form,
 )
+from forebay.pipeline.sentences import Comparing
 from forebay.policy.admission import Admission, Ask, Permit
 
 T = TypeVar("T")
@@ -125,7 +126,8 @@ class AnswerParts(msgspec.Struct, frozen=True):
     whose answer no passage is, and ``quoting`` does nothing else. ``widening`` None: prompts hold
     hits as they were found. ``questions`` None: what users write is searched as it is.
     ``density`` is what engines count for an estimate. ``most_passages`` is what a prompt holds:
-    no more are planned, however many are asked for.
+    no more are planned, however many are asked for. ``comparing`` None: no sentence has a vector
+    of its own.
     """
 
     retriever: Retriever
@@ -145,6 +147,7 @@ class AnswerParts(msgspec.Struct, frozen=True):
     questions: Questions | None = None
     density: Density = msgspec.field(default_factory=Density)
     most_passages: int = 100
+    comparing: Comparing | None = None
 
 
 class AnswerPipeline:
@@ -226,10 +229,7 @@ class AnswerPipeline:
                 for said in await self._said(ctx, read, found):
                     yield said
                 return
-            with ctx.stage("prompt") as record:
-                prompt = await self._prompt(ctx, request, found, record)
-                record.attributes["language"] = prompt.language
-            prompt = as_read(prompt, read)
+            prompt = await self._built(ctx, request, found, read)
             await permit.built(prompt.prompt_tokens)
             writer, text = self._parts.cite(prompt), ""
             generated = self._generated(ctx, prompt, permit, self._parts.generator)
@@ -380,6 +380,23 @@ class AnswerPipeline:
         if finished.reason == "length":
             _tell_cut(ctx, prompt, permit.max_output_tokens)
         yield finished
+
+    async def _built(
+        self,
+        ctx: RequestContext,
+        request: AnswerRequest,
+        found: SearchResult,
+        read: Understood | None,
+    ) -> GenerationRequest:
+        """The prompt as whoever answers it takes it."""
+        comparing = self._parts.comparing
+        with ctx.stage("prompt") as record:
+            prompt = await self._prompt(ctx, request, found, record)
+            record.attributes["language"] = prompt.language
+            prompt = as_read(prompt, read)
+            if comparing is not None:
+                prompt = await comparing.compared(ctx, request.kb, prompt)
+        return prompt
 
     async def _prompt(
         self,

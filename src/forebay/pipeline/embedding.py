@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Protocol
 
 import msgspec
@@ -19,6 +20,7 @@ log = logging.getLogger("forebay.embedding")
 _PROBE = "embedding"
 """A text that no embedder fails for: what fails now lies with the endpoint, not with a chunk."""
 _FIRST_RETRY_S = 1.0
+_PAUSE_S = 5.0
 _ALL = 2**31
 _PATIENCE = 10
 """Times ``max_retry_s`` that a chunk waits at most that fails alone: it may fail for ever."""
@@ -59,7 +61,7 @@ class FeederParts(msgspec.Struct, frozen=True):
 
     ``run_blocking`` runs record calls in the writer's thread; ``publish`` (blocking too) brings
     the indexes of a kb up to the record. ``change`` runs what changes the kb, in that thread too,
-    and returns when all processes know.
+    and returns when all processes know. ``stored`` is told of every commit of vectors.
     """
 
     record: VectorRecord
@@ -68,6 +70,7 @@ class FeederParts(msgspec.Struct, frozen=True):
     run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]]
     clock: Clock
     change: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None
+    stored: Callable[[], object] | None = None
 
 
 class EmbeddingFeeder:
@@ -109,6 +112,19 @@ class EmbeddingFeeder:
         async with self._changed:
             while not await reached():
                 await self._changed.wait()
+
+    async def rest(self) -> None:
+        """Return when no chunk is in work, or after some seconds: one that fails may be for long.
+
+        What is less urgent begins after this.
+        """
+
+        async def idle() -> bool:
+            return not self._claimed
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PAUSE_S):
+                await self.wait_until(idle)
 
     async def wait_for(self, document_id: str, reached: Callable[[], Awaitable[bool]]) -> None:
         """Embed a document before all that waits; return when ``reached`` holds, or never will.
@@ -308,6 +324,8 @@ class EmbeddingFeeder:
         self.embedded += len(done)
         self._claimed.difference_update(vectors.ids)
         self._work.set()
+        if self._parts.stored is not None:
+            self._parts.stored()
         async with self._changed:
             self._changed.notify_all()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -13,6 +13,7 @@ from forebay.kernel.errors import InvalidRequest
 from forebay.store.chunk_keys import KeyedDocument, KeyRegistry
 from forebay.store.codec import pack_mapping, pack_strings, pack_text
 from forebay.store.rows import KbRow
+from forebay.store.sentences import keep_sentences, sentences_by_content
 
 _HEAD = "content_hash, source, title, media_type, language, tags, groups, metadata"
 _HEAD_GROUPS = 6
@@ -126,9 +127,12 @@ class DocumentChanges:
         before = self._keys.before(stored.keyed(draft.document_id))
         same = stored.head[2] == draft.title
         kept = self._vectors_by_content(stored) if same else {}
+        span = (stored.first_chunk, stored.last_chunk)
+        sentences = sentences_by_content(self._connection, *span) if same else {}
         self._delete(stored)
         vectors = [kept.get(_content(chunk)) for chunk in draft.chunks] if kept else None
         after = self._insert(draft, head, vectors, self._now)
+        self._insert_sentences(after.first_chunk, draft.chunks, sentences)
         self._keys.replaced(before, after, draft.chunks, same=same)
 
     def restore(
@@ -190,6 +194,7 @@ class DocumentChanges:
         execute = self._connection.execute
         span = (stored.first_chunk, stored.last_chunk)
         execute("DELETE FROM embedding WHERE chunk BETWEEN ? AND ?", span)
+        execute("DELETE FROM sentence WHERE chunk BETWEEN ? AND ?", span)
         cursor = execute(
             "DELETE FROM pending WHERE kb = ? AND chunk BETWEEN ? AND ?", (self._kb.id, *span)
         )
@@ -261,6 +266,17 @@ class DocumentChanges:
         self._connection.executemany("INSERT INTO embedding VALUES (?, ?, ?, ?)", kept)
         self._pending += len(lacking)
         return bool(lacking)
+
+    def _insert_sentences(
+        self,
+        first: int,
+        chunks: Sequence[ChunkDraft],
+        kept: Mapping[tuple[str, str, str], tuple[int, bytes]],
+    ) -> None:
+        """What the sentences of chunks that stayed as they were had."""
+        for at, chunk in enumerate(chunks if kept else ()):
+            if (had := kept.get(_content(chunk))) is not None:
+                keep_sentences(self._connection, self._kb.id, had[0], {first + at: had[1]})
 
 
 def _content(chunk: ChunkDraft) -> tuple[str, str, str]:

@@ -31,6 +31,10 @@ _RULES = {
     "a vector belongs to no chunk": (
         "SELECT count(*) FROM embedding WHERE chunk NOT IN (SELECT id FROM chunk)"
     ),
+    "a sentence's vector belongs to no embedded chunk": (
+        "SELECT count(*) FROM sentence s LEFT JOIN embedding e ON e.chunk = s.chunk "
+        "AND e.kb = s.kb WHERE e.chunk IS NULL"
+    ),
     "a vector is newer than its kb": (
         "SELECT count(*) FROM embedding e LEFT JOIN kb ON kb.id = e.kb "
         "WHERE kb.id IS NULL OR e.version > kb.version"

@@ -177,7 +177,8 @@ def _purge_some(connection: sqlite3.Connection, kb: int) -> bool:
         (kb, _PURGE_DOCUMENTS),
     ).fetchall()
     spans = [(first, last) for _, first, last in documents]
-    connection.executemany("DELETE FROM embedding WHERE chunk BETWEEN ? AND ?", spans)
+    for table in ("embedding", "sentence"):
+        connection.executemany(f"DELETE FROM {table} WHERE chunk BETWEEN ? AND ?", spans)
     connection.executemany(
         "DELETE FROM pending WHERE kb = ? AND chunk BETWEEN ? AND ?",
         [(kb, *span) for span in spans],

@@ -12,6 +12,7 @@ import msgspec
 from forebay.kernel.chunk_keys import ChunkKey, KeyedChunk
 from forebay.kernel.documents import ChangeSet, ChunkRow, DocumentInfo, KbInfo, Vectors
 from forebay.kernel.errors import Gone, NotFound, ReembedNeeded, Unavailable
+from forebay.kernel.sentences import SentenceScale
 from forebay.kernel.stages import EmbedderSpec
 from forebay.store.backup import write_backup
 from forebay.store.chunk_keys import digests, find_chunk, keyed_document, keys_of
@@ -28,6 +29,12 @@ from forebay.store.rows import (
     get_kb,
     vector_blobs,
     visible_info,
+)
+from forebay.store.sentences import (
+    UnreadSentences,
+    kept_sentences,
+    lacking_sentences,
+    scale_of,
 )
 from forebay.store.settings import StoreSettings
 
@@ -282,6 +289,26 @@ class StoreReader:
                     (row.id, document_id, limit),
                 )
             return chunk_rows(connection, row.id, [chunk_id for (chunk_id,) in ids])
+
+    # Sentences
+
+    def sentences(self, kb: str, maker: int, chunk_ids: Sequence[int]) -> Mapping[int, bytes]:
+        """What ``maker`` made of the sentences of those among ``chunk_ids`` that have it."""
+        with self._pool.snapshot() as connection:
+            return kept_sentences(connection, get_kb(connection, kb).id, maker, chunk_ids)
+
+    def lacking_sentences(
+        self, kb: str, maker: int, after: tuple[int, int], limit: int
+    ) -> UnreadSentences:
+        """Embedded chunks without vectors for their sentences, after a (version, chunk)."""
+        with self._pool.snapshot() as connection:
+            row = get_kb(connection, kb)
+            return lacking_sentences(connection, row.id, maker, after, limit)
+
+    def sentence_scale(self, maker: int) -> SentenceScale | None:
+        """What cosines of unrelated sentences are under ``maker``; None: nobody measured."""
+        with self._pool.snapshot() as connection:
+            return scale_of(connection, maker)
 
 
 def _added(connection: sqlite3.Connection, kb: KbRow, since: int) -> tuple[int, ...]:

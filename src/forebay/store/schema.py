@@ -123,9 +123,25 @@ def _key_chunks(connection: sqlite3.Connection) -> None:
     )
 
 
+_V4 = (
+    # data: vectors of a chunk's sentences. maker: of which embedder and cut they are.
+    """CREATE TABLE sentence (
+        chunk INTEGER PRIMARY KEY, kb INTEGER NOT NULL, maker INTEGER NOT NULL,
+        data BLOB NOT NULL)""",
+    "CREATE INDEX sentence_maker ON sentence (kb, maker)",
+    """CREATE TABLE sentence_scale (
+        maker INTEGER PRIMARY KEY, mean REAL NOT NULL, deviation REAL NOT NULL)""",
+)
+
+
+def _keep_sentences(connection: sqlite3.Connection) -> None:
+    for statement in _V4:
+        connection.execute(statement)
+
+
 NO_STORE = "there is no store in this folder yet; ingest something first."
 
-MIGRATIONS: tuple[Migration, ...] = (_create, _mark, _key_chunks)
+MIGRATIONS: tuple[Migration, ...] = (_create, _mark, _key_chunks, _keep_sentences)
 """Migration ``i`` takes a store of schema ``i`` to ``i + 1``; one that shipped is never edited."""
 
 

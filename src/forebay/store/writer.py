@@ -20,6 +20,7 @@ from forebay.kernel.errors import (
     StoreError,
     StoreFull,
 )
+from forebay.kernel.sentences import SentenceScale
 from forebay.kernel.stages import EmbedderSpec
 from forebay.store.backup import open_backup
 from forebay.store.changes import DocumentChanges, Sequencer, note_removal
@@ -31,6 +32,7 @@ from forebay.store.maintenance import MaintenanceReport, Upkeep, purge_dropped
 from forebay.store.reader import StoreReader
 from forebay.store.rows import KbRow, find_kb, get_kb
 from forebay.store.schema import migrate
+from forebay.store.sentences import keep_scale, keep_sentences
 from forebay.store.settings import StoreSettings
 
 _BATCH = 500
@@ -254,7 +256,8 @@ class StoreWriter:
             if row.embedder is None:
                 self._set_embedder(connection, row, spec)
                 return row.version
-            connection.execute("DELETE FROM embedding WHERE kb = ?", (row.id,))
+            for table in ("embedding", "sentence"):
+                connection.execute(f"DELETE FROM {table} WHERE kb = ?", (row.id,))
             note_removal(connection, self._clock.now())
             connection.execute(
                 "INSERT OR IGNORE INTO pending SELECT d.kb, c.id FROM document d JOIN chunk c "
@@ -307,6 +310,19 @@ class StoreWriter:
                 (cursor.rowcount, row.id),
             )
             return version
+
+    def store_sentences(self, kb: str, maker: int, made: Mapping[int, bytes]) -> int:
+        """Keep what ``maker`` made of chunks' sentences; return of how many.
+
+        No version has them. Chunks that vanished are skipped.
+        """
+        with self.transaction() as connection:
+            return keep_sentences(connection, get_kb(connection, kb).id, maker, made)
+
+    def store_scale(self, maker: int, scale: SentenceScale) -> None:
+        """Keep what cosines of unrelated sentences are under ``maker``."""
+        with self.transaction() as connection:
+            keep_scale(connection, maker, scale)
 
     def _match_embedder(
         self, connection: sqlite3.Connection, row: KbRow, dimensions: int, fingerprint: str

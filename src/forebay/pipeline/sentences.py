@@ -1,0 +1,150 @@
+"""Vectors of single sentences: made when chunks have theirs, beside serving; nobody waits for them.
+
+Where a question is in another language than what was found, words do not meet, and a passage's
+vector says little of its sentences. Theirs are kept, so that a question costs no embedding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Annotated, Any, Literal, Protocol
+
+import msgspec
+
+from forebay.kernel.context import RequestContext
+from forebay.kernel.documents import Vectors
+from forebay.kernel.errors import EngineRefused, ForebayError, NotFound, Overloaded
+from forebay.kernel.sentences import LackingSentences, SentenceText
+from forebay.kernel.stages import Embedder, GenerationRequest
+
+log = logging.getLogger("forebay.sentences")
+_FIRST_RETRY_S = 1.0
+_AT_ONCE = 16
+"""Chunks whose sentences are read, and kept, in one go."""
+
+
+class SentenceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose sentences get vectors of their own, for questions in another language."""
+
+    questions_in: Annotated[
+        tuple[Literal["zh", "en"], ...] | None,
+        msgspec.Meta(
+            description="Languages that questions come in: sentences of documents in another "
+            "language get vectors of their own; empty: none do; unset: both, and none where "
+            "embedding.backend is openai, whose tokens may cost."
+        ),
+    ] = None
+    max_chunks: Annotated[
+        int,
+        msgspec.Meta(
+            ge=0,
+            description="Chunks of one knowledge base whose sentences have vectors at most; a "
+            "sentence takes 0.4 kB on disk with the built-in embedder, and none in memory.",
+        ),
+    ] = 50_000
+    max_retry_s: Annotated[
+        float, msgspec.Meta(gt=0, description="Longest wait after a failure; starts at 1 s.")
+    ] = 60.0
+
+
+class SentenceRecord(Protocol):
+    """What is kept, for one embedder; called from the writer's own thread only."""
+
+    def lacking(self, kb: str, after: tuple[int, int], limit: int) -> LackingSentences:
+        """Chunks that have a vector, and whose sentences should and do not; see the kernel's."""
+        ...
+
+    def keep(self, kb: str, made: Mapping[int, tuple[SentenceText, Vectors]]) -> int:
+        """Keep vectors by chunk; chunks that vanished are skipped."""
+        ...
+
+
+class Comparing(Protocol):
+    """Knows how near single sentences are to a question in another language."""
+
+    async def compared(
+        self, ctx: RequestContext, kb: str, prompt: GenerationRequest
+    ) -> GenerationRequest:
+        """Return the prompt with ``sentences`` where they help and are known; never fails."""
+        ...
+
+
+class SentenceParts(msgspec.Struct, frozen=True):
+    """What a feeder works with.
+
+    ``run_blocking`` runs record calls in the writer's thread. ``rest`` returns when no chunk waits
+    for its own vector: those come first.
+    """
+
+    record: SentenceRecord
+    embedder: Embedder
+    run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]]
+    rest: Callable[[], Awaitable[None]]
+
+
+class SentenceFeeder:
+    """Makes what one knowledge base lacks, one chunk after another."""
+
+    def __init__(self, kb: str, parts: SentenceParts, settings: SentenceSettings) -> None:
+        self._kb = kb
+        self._parts = parts
+        self._settings = settings
+        self._after = (0, 0)
+        self._work = asyncio.Event()
+        self._work.set()
+        self.made = 0
+
+    def kick(self) -> None:
+        """There may be new vectors of chunks."""
+        self._work.set()
+
+    async def run(self) -> None:
+        """Work until cancelled, or until the knowledge base is gone."""
+        retry_s = _FIRST_RETRY_S
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            try:
+                await self._catch_up()
+                retry_s = _FIRST_RETRY_S
+            except NotFound:
+                return
+            except ForebayError as error:
+                log.warning("sentences of %s: %s", self._kb, error.message)
+                await asyncio.sleep(min(retry_s, self._settings.max_retry_s))
+                retry_s = min(retry_s * 2, self._settings.max_retry_s)
+                self._work.set()
+
+    async def _catch_up(self) -> None:
+        """Make what is lacking now; what was kept before a failure is not made again."""
+        parts, kb = self._parts, self._kb
+        while True:
+            await parts.rest()
+            after = self._after
+            found: LackingSentences = await parts.run_blocking(
+                partial(parts.record.lacking, kb, after, _AT_ONCE)
+            )
+            room = self._settings.max_chunks - found.kept
+            if found.after == after or room <= 0:
+                return
+            made: dict[int, tuple[SentenceText, Vectors]] = {}
+            for text in found.texts[:room]:
+                vectors = await self._vectors(text)
+                if vectors is not None:
+                    made[text.chunk_id] = text, vectors
+            if made:
+                self.made += await parts.run_blocking(partial(parts.record.keep, kb, made))
+            self._after = found.after
+
+    async def _vectors(self, text: SentenceText) -> Vectors | None:
+        """None where the embedder refuses the chunk: it does without, until the next start."""
+        try:
+            return await self._parts.embedder.embed(text.sentences, kind="passage")
+        except Overloaded:
+            raise
+        except EngineRefused as refusal:
+            log.warning("the embedder refused sentences of %s: %s", self._kb, refusal.message)
+            return None

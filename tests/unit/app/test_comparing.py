@@ -1,0 +1,119 @@
+"""Questions are compared with sentences of another language, and with nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from forebay.app.comparing import KeptSentences, open_comparing
+from forebay.app.runtime import Reading
+from forebay.app.settings import Settings
+from forebay.embedding.sentence_vectors import pack
+from forebay.kernel.documents import Vectors
+from forebay.kernel.errors import Unavailable
+from forebay.kernel.sentences import SentenceScale, checksum
+from forebay.kernel.stages import GenerationRequest, Sampling
+from forebay.pipeline.sentences import SentenceSettings
+from forebay.testing.generation import context, passage
+
+TEXT, OTHER = "The gate closes at nine.", "大门九点关闭。"
+QUERY = Vectors((0,), 4, np.array([1, 0, 0, 0], "<f4").tobytes())
+
+
+class Reader:
+    """Sentences of chunk 1, at a cosine of one; counts what is asked."""
+
+    def __init__(self, *, measured: bool = True) -> None:
+        self.scale = SentenceScale(0.2, 0.1) if measured else None
+        self.fails = False
+        self.asked: list[list[int]] = []
+
+    def sentence_scale(self, maker: int) -> SentenceScale | None:
+        return self.scale
+
+    def sentences(self, kb: str, maker: int, chunk_ids: Sequence[int]) -> Mapping[int, bytes]:
+        if self.fails:
+            raise Unavailable("too many reads of the store are under way.")
+        self.asked.append(list(chunk_ids))
+        return {1: pack([TEXT], QUERY)}
+
+
+class Threads:
+    """Runs beside the loop."""
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        return await asyncio.to_thread(work)
+
+
+def comparing(reader: Reader, seen: Vectors | None = QUERY, reach: int = 0) -> KeptSentences:
+    reading = type("Reading", (), {"threads": Threads(), "reader": reader})
+    return KeptSentences(cast(Reading, reading), lambda text: seen, 7, reach)
+
+
+def prompt(question: str, *texts: str) -> GenerationRequest:
+    return GenerationRequest(
+        question=question,
+        language="en" if question.isascii() else "zh",
+        messages=(),
+        passages=tuple(passage(text, number=at) for at, text in enumerate(texts, 1)),
+        sampling=Sampling(),
+        max_output_tokens=9,
+        prompt_tokens=9,
+    )
+
+
+async def test_sentences_are_told_in_deviations() -> None:
+    reader = Reader()
+    found = await comparing(reader).compared(context(), "kb", prompt("大门几点关？", TEXT))
+    assert found.sentences == pytest.approx({checksum(TEXT): 8.0}, abs=0.1)
+    assert reader.asked == [[1]]
+    await comparing(reader, reach=1).compared(context(), "kb", prompt("When?", OTHER))
+    assert reader.asked[1] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("question", "texts"),
+    [
+        ("When does it close?", (TEXT,)),
+        ("大门几点关？", (OTHER,)),
+        ("大门几点关？", (TEXT, OTHER)),
+        ("大门几点关？", ()),
+    ],
+)
+async def test_nothing_is_read_where_words_can_meet(question: str, texts: tuple[str, ...]) -> None:
+    reader, asked = Reader(), prompt(question, *texts)
+    assert await comparing(reader).compared(context(), "kb", asked) is asked
+    assert reader.asked == []
+
+
+async def test_answers_do_without_where_it_is_not_known() -> None:
+    asked = prompt("大门几点关？", TEXT)
+    assert await comparing(Reader(), seen=None).compared(context(), "kb", asked) is asked
+    unmeasured = await comparing(Reader(measured=False)).compared(context(), "kb", asked)
+    assert unmeasured.sentences == {}
+    reader = Reader()
+    reader.fails = True
+    assert await comparing(reader).compared(context(), "kb", asked) is asked
+
+
+def test_it_is_off_without_what_it_needs() -> None:
+    def reading(sentences: SentenceSettings) -> Reading:
+        settings = Settings()
+        ingest = type("Ingest", (), {"sentences": sentences})
+        told = type(
+            "Settings",
+            (),
+            {"ingest": ingest, "context": settings.context, "embedding": settings.embedding},
+        )
+        return cast(Reading, type("Reading", (), {"settings": told}))
+
+    embedder: Any = type(
+        "Embedder", (), {"seen": None, "spec": type("S", (), {"fingerprint": "f"})}
+    )
+    assert open_comparing(reading(SentenceSettings()), None) is None
+    assert open_comparing(reading(SentenceSettings(questions_in=())), embedder) is None
+    assert open_comparing(reading(SentenceSettings()), embedder) is not None

@@ -1,0 +1,102 @@
+"""Which sentences get vectors, by the languages that questions come in, and how they are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import pytest
+
+from forebay.app.records import BlockingPool, RecordWithReserve
+from forebay.app.sentence_record import SentencesInRecord, sentence_settings, sentences_of
+from forebay.embedding.sentence_vectors import cosines, maker_of
+from forebay.embedding.settings import EmbeddingSettings
+from forebay.kernel.documents import ChunkRow, Vectors
+from forebay.kernel.errors import StoreFull
+from forebay.kernel.stages import EmbedderSpec
+from forebay.pipeline.sentences import SentenceSettings
+from forebay.retrieval import search_executor
+from forebay.store import StoreWriter
+from forebay.testing.feed_suite import draft_of, unit_vectors
+from forebay.testing.generation import passage
+
+ENGLISH = "# Gates\n\nThe north gate closes at six. Deliveries ring twice.\n\n```\nopen --all\n```"
+CHINESE = "北门六点关闭。送货请按两次铃。"
+
+
+BOTH = SentenceSettings(questions_in=("zh", "en"))
+
+
+def test_a_remote_embedder_makes_them_only_when_told() -> None:
+    local, remote = EmbeddingSettings(), EmbeddingSettings(backend="openai")
+    assert sentence_settings(SentenceSettings(), local) == BOTH
+    assert sentence_settings(SentenceSettings(), remote).questions_in == ()
+    told = SentenceSettings(questions_in=("zh",))
+    assert sentence_settings(told, remote) == told == sentence_settings(told, local)
+
+
+def row(text: str) -> ChunkRow:
+    return passage(text).chunk
+
+
+@pytest.mark.parametrize(
+    ("asked", "english", "chinese"),
+    [(("zh", "en"), 3, 2), (("zh",), 3, 0), (("en",), 0, 2), ((), 0, 0)],
+)
+def test_sentences_of_documents_in_another_language(
+    asked: tuple[Literal["zh", "en"], ...], english: int, chinese: int
+) -> None:
+    settings = SentenceSettings(questions_in=asked)
+    assert len(sentences_of(row(ENGLISH), settings)) == english
+    assert len(sentences_of(row(CHINESE), settings)) == chinese
+
+
+def test_code_has_none_and_repeated_ones_count_once() -> None:
+    found = sentences_of(row(ENGLISH + "\n\nDeliveries ring twice."), BOTH)
+    assert found == ("Gates", "The north gate closes at six.", "Deliveries ring twice.")
+    many = " ".join(f"Sentence number {at} is here." for at in range(200))
+    assert len(sentences_of(row(many), BOTH)) == 64
+
+
+class Embedder:
+    """Eight dimensions by place."""
+
+    spec = EmbedderSpec("fake", "f", 8, 512)
+    calls = 0
+
+    async def embed(self, texts: Any, *, kind: str) -> Vectors:
+        self.calls += 1
+        rows = np.eye(8, dtype="<f4")[np.arange(len(texts)) % 8]
+        return Vectors(tuple(range(len(texts))), 8, rows.tobytes())
+
+
+async def test_they_are_cut_kept_and_measured(tmp_path: Path) -> None:
+    store = StoreWriter(tmp_path)
+    store.commit("kb", [draft_of("a", CHINESE, ENGLISH)], [])
+    store.store_vectors("kb", unit_vectors([1, 2]), "f")
+    settings = SentenceSettings(questions_in=("en",))
+    record = SentencesInRecord(store, RecordWithReserve(store, 0), "f", settings)
+    lacking = record.lacking("kb", (0, 0), 9)
+    [text] = lacking.texts
+    assert text.sentences == ("北门六点关闭。", "送货请按两次铃。")
+    assert lacking.after[1] == 2, "the English one is passed over"
+    embedder = Embedder()
+    vectors = await embedder.embed(text.sentences, kind="passage")
+    assert record.keep("kb", {text.chunk_id: (text, vectors)}) == 1
+    [blob] = store.reader.sentences("kb", maker_of("f"), [text.chunk_id]).values()
+    query = msgspec.structs.replace(vectors, data=vectors.data[:32])
+    assert list(cosines(blob, query).values()) == pytest.approx([1.0, 0.0], abs=0.01)
+    assert record.lacking("kb", lacking.after, 9).kept == 1
+
+    thread = BlockingPool(search_executor(1))
+    for _ in range(2):
+        await record.measure(embedder, thread)
+    assert embedder.calls == 2, "measured once"
+    assert store.reader.sentence_scale(maker_of("f")) is not None
+    full = SentencesInRecord(store, RecordWithReserve(store, 2**60), "f", settings)
+    with pytest.raises(StoreFull):
+        full.keep("kb", {text.chunk_id: (text, vectors)})
+    thread.close()
+    store.close()

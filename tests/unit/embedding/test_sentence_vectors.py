@@ -1,0 +1,63 @@
+"""Vectors of sentences as they are kept: small, found again by text, measured per embedder."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from forebay.embedding.sentence_vectors import (
+    cosines,
+    maker_of,
+    pack,
+    scale_by,
+    unrelated_sentences,
+)
+from forebay.kernel.documents import Vectors
+from forebay.kernel.sentences import checksum
+
+
+def unit(count: int, dimensions: int = 384, seed: int = 1) -> Vectors:
+    rows = np.random.default_rng(seed).normal(size=(count, dimensions)).astype("<f4")
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return Vectors(tuple(range(count)), dimensions, rows.tobytes())
+
+
+def test_cosines_are_found_again_by_text() -> None:
+    texts = ["One thing.", "另一件事。", "A third."]
+    vectors, query = unit(3), unit(1, seed=2)
+    blob = pack(texts, vectors)
+    assert len(blob) == 3 * (384 + 8)
+    rows = np.frombuffer(vectors.data, "<f4").reshape(3, 384)
+    exact = rows @ np.frombuffer(query.data, "<f4")
+    found = cosines(blob, query)
+    assert list(found) == [checksum(text) for text in texts]
+    assert list(found.values()) == pytest.approx(exact.tolist(), abs=0.002)
+
+
+def test_blobs_of_several_chunks_are_read_as_one() -> None:
+    query = unit(1, seed=2)
+    one, two = pack(["a", "b"], unit(2)), pack(["c"], unit(1, seed=3))
+    assert cosines(one + two, query) == cosines(one, query) | cosines(two, query)
+
+
+def test_what_is_of_another_size_holds_nothing() -> None:
+    assert cosines(b"", unit(1)) == {}
+    assert cosines(pack(["a"], unit(1, 8)), unit(1)) == {}
+    assert cosines(pack(["a"], Vectors((0,), 4, bytes(16))), unit(1, 4)) == {checksum("a"): 0.0}
+
+
+def test_makers_are_apart_and_fit_a_column() -> None:
+    made = {maker_of(name) for name in ("f1", "f2", "")}
+    assert len(made) == 3 and all(0 <= one < 2**63 for one in made)
+    assert maker_of("f1") == maker_of("f1")
+
+
+def test_an_embedder_is_measured_by_sentences_in_both_languages() -> None:
+    texts = unrelated_sentences()
+    assert len(set(texts)) == 48 and all(texts)
+    assert sum(text.isascii() for text in texts) == 24
+    scale = scale_by(unit(48))
+    assert abs(scale.mean) < 0.01 and 0.04 < scale.deviation < 0.06
+    assert scale.of(scale.mean + 2 * scale.deviation) == pytest.approx(2.0)
+    with pytest.raises(ValueError, match="too few"):
+        scale_by(unit(3))

@@ -1,0 +1,80 @@
+"""Answers across languages where it is known how near single sentences are to the question."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+
+from forebay.generation import ExtractiveGenerator, ExtractiveSettings
+from forebay.kernel.sentences import checksum
+from forebay.testing.embedding import WordCounter
+from forebay.testing.generation import passage
+from tests.unit.generation.test_extractive import asked
+
+LIBRARY = (
+    "The town library was founded by a retired doctor.",
+    "For thirty years nobody was allowed to take a book home.",
+    "A corner for children was added after the war.",
+    "The reading room closes at nine.",
+)
+FERRY = (
+    "渡口的木船每次最多载十二人。",
+    "水位超过石阶第七级的时候，船夫会升起红旗。",
+    "老船夫去年退休了，他的女儿接过了船桨。",
+    "对岸的茶馆替晚到的旅客保管行李。",
+)
+CHINESE = "早先的读者可不可以借走它们？"
+ENGLISH = "What becomes of luggage over there?"
+
+
+def draft(
+    question: str, texts: tuple[str, ...], known: Mapping[str, float], strictness: float = 0.0
+) -> tuple[str, bool]:
+    language = "en" if question.isascii() else "zh"
+    text = (" " if texts is LIBRARY else "").join(texts)
+    hit = msgspec.structs.replace(passage(text, score=0.3), cosine=0.35, around=0.25)
+    request = msgspec.structs.replace(
+        asked(question, hit, language=language),
+        sentences={checksum(one): value for one, value in known.items()},
+    )
+    settings = ExtractiveSettings(strictness=strictness, max_quotes=1)
+    found = ExtractiveGenerator(WordCounter(), settings).draft(request)
+    return "".join(found.pieces), found.refused
+
+
+@pytest.mark.parametrize(
+    ("question", "texts", "place"), [(CHINESE, LIBRARY, 1), (ENGLISH, FERRY, 3)]
+)
+def test_the_nearest_sentence_is_quoted_where_it_stands_out(
+    question: str, texts: tuple[str, ...], place: int
+) -> None:
+    known = dict.fromkeys(texts, 0.5) | {texts[place]: 5.0}
+    quoted, refused = draft(question, texts, known)
+    assert not refused and f"{texts[place]} [1]" in quoted
+    assert draft(question, texts, known, strictness=99.0)[1]
+
+
+@pytest.mark.parametrize(("question", "texts"), [(CHINESE, LIBRARY), (ENGLISH, FERRY)])
+def test_nothing_is_quoted_where_all_are_alike_far(question: str, texts: tuple[str, ...]) -> None:
+    assert draft(question, texts, dict.fromkeys(texts, 0.4))[1]
+
+
+def test_what_is_near_must_show_what_is_asked_for() -> None:
+    question = "图书馆是哪一年建立的？"
+    known = dict.fromkeys(LIBRARY, 0.5) | {LIBRARY[0]: 6.0}
+    assert draft(question, LIBRARY, known)[1]
+
+
+def test_too_little_known_decides_nothing() -> None:
+    without = draft(CHINESE, LIBRARY, {})
+    assert draft(CHINESE, LIBRARY, {LIBRARY[1]: 9.0}) == without
+    assert draft(CHINESE, LIBRARY, dict.fromkeys(FERRY, 9.0)) == without
+
+
+def test_within_a_language_words_decide() -> None:
+    question = "When does the reading room close?"
+    without = draft(question, LIBRARY, {})
+    assert "closes at nine" in without[0]
+    assert draft(question, LIBRARY, {LIBRARY[0]: 9.0, LIBRARY[1]: 0.0, LIBRARY[3]: 0.0}) == without

@@ -1,0 +1,29 @@
+"""Whether words of a question can stand in a passage, told as its analysis tells it."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.generation.passages import analyse, in_other_script
+
+TEXTS = (
+    "The gate closes at nine.",
+    "大门九点关闭。",
+    "大门在每天晚上九点关闭，值班人员负责巡查，第二天早上六点以前任何人不得打开，除非值班经理同意并在登记簿上签字为证，之后再由保安复核一遍，确认无误方可离开岗位，交接班时另行登记并存档备查。"
+    * 2,
+    "Bring the form 申请表 to the office before you leave, and have it signed there by a clerk.",
+    "请在 VPN 客户端里选择 office 线路。",
+    "",
+)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_it_is_what_the_analysis_says(text: str) -> None:
+    passage = analyse(text, "", "", ())
+    assert in_other_script(text, han=True) == (not passage.has_han)
+    assert in_other_script(text, han=False) == (passage.mostly_han and bool(text))
+
+
+def test_chinese_and_english_are_apart() -> None:
+    assert in_other_script(TEXTS[0], han=True) and not in_other_script(TEXTS[0], han=False)
+    assert in_other_script(TEXTS[2], han=False) and not in_other_script(TEXTS[2], han=True)
