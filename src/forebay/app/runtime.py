@@ -24,9 +24,11 @@ from forebay.coordination.redis_leases import RedisVersions
 from forebay.embedding.opening import open_embedder
 from forebay.kernel.clock import Clock, SystemClock
 from forebay.kernel.errors import NotFound, first_error
+from forebay.kernel.sizing import Sizing
 from forebay.kernel.stages import Embedder
 from forebay.pipeline.folders import FolderRequest
 from forebay.pipeline.writer import alone
+from forebay.policy.connections import ConnectionSettings, ConnectionSizer
 from forebay.retrieval import KbIndex, search_executor
 from forebay.store import StoreReader, StoreWriter
 from forebay.store.announced import Announced
@@ -47,6 +49,10 @@ class Reading(msgspec.Struct, frozen=True):
     def embedded_share(self) -> float | None:
         """The share of all chunks that have a vector; None where no embedder makes any."""
         return None if self.embedder is None else self.indexes.embedded_share()
+
+
+LEAST_READERS = 4
+"""Of the record, kept however little is read: one for each thread that reads by default."""
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -82,8 +88,10 @@ async def open_process(
         thread = BlockingPool(search_executor(1))
         stack.callback(thread.close)
         writer: StoreWriter | None = None
+        record = settings.store.record
+        sizing = _sizing(record.max_readers)
         if write:
-            writer = await thread.run(lambda: StoreWriter(folder, settings.store.record))
+            writer = await thread.run(lambda: StoreWriter(folder, record, sizing=sizing))
             stack.callback(writer.close)
             reader = writer.reader
         else:
@@ -91,7 +99,7 @@ async def open_process(
                 raise NotFound(
                     f"there is no store at {folder}; run `forebay ingest PATH` or `forebay serve`."
                 )
-            reader = await thread.run(lambda: StoreReader(folder, settings.store.record))
+            reader = await thread.run(lambda: StoreReader(folder, record, sizing))
             stack.callback(reader.close)
         indexes = IndexSet(partial(_open_index, settings, folder, reader, write))
         stack.callback(indexes.close)
@@ -121,6 +129,11 @@ async def open_process(
         async with _background(writing.run(started)):
             await started.wait()
             yield Process(reading, writing)
+
+
+def _sizing(most: int) -> Sizing:
+    """How many readers of the record are worth keeping, by the rates of late (F0.3)."""
+    return ConnectionSizer(ConnectionSettings(least=min(LEAST_READERS, most), most=most))
 
 
 def _writing(

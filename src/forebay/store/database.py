@@ -6,12 +6,14 @@ import sqlite3
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
 from threading import Lock, Semaphore
 from urllib.parse import quote
 
 from forebay.kernel.clock import Clock, SystemClock
 from forebay.kernel.errors import StoreError, Unavailable
+from forebay.kernel.sizing import Sizing
 from forebay.store.faults import translated
 from forebay.store.schema import NO_STORE, require_current
 from forebay.store.settings import StoreSettings
@@ -87,14 +89,23 @@ def open_reader(folder: Path, settings: StoreSettings) -> sqlite3.Connection:
 class ReaderPool:
     """At most ``max_readers`` reading connections, opened as needed and shared by all threads.
 
-    The one used last is used next, so that what is not needed grows old: it is closed after
-    ``IDLE_S`` (F0.3). Connections do not survive ``fork``: a process opens its own pool.
+    ``sizing`` says how many are worth keeping by the rates of late (F0.3); None: all. The one used
+    last is used next, so that what is not needed grows old: it is closed after ``IDLE_S``.
+    Connections do not survive ``fork``: a process opens its own pool.
     """
 
-    def __init__(self, folder: Path, settings: StoreSettings, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: StoreSettings,
+        clock: Clock | None = None,
+        sizing: Sizing | None = None,
+    ) -> None:
         self._folder = folder
         self._settings = settings
         self._clock = clock or SystemClock()
+        self._sizing = sizing
+        self._busy = 0
         self._slots = Semaphore(settings.max_readers)
         self._idle: deque[tuple[sqlite3.Connection, float]] = deque()
         self._lock = Lock()
@@ -116,10 +127,19 @@ class ReaderPool:
     def _take(self) -> sqlite3.Connection | None:
         if self._closed:
             raise Unavailable("the store is closed.")
+        self._count(1)
         if not self._slots.acquire(timeout=self._settings.read_wait_ms / 1000):
+            self._count(-1)
             raise Unavailable("too many reads of the store are under way.")
         with self._lock:
+            self._busy += 1
             return self._idle.pop()[0] if self._idle else None
+
+    def _count(self, more: int) -> None:
+        if self._sizing is not None:
+            with self._lock:
+                count = self._sizing.began if more > 0 else self._sizing.ended
+                count(self._clock.now())
 
     def _give(self, connection: sqlite3.Connection | None) -> None:
         if connection is not None:
@@ -131,21 +151,25 @@ class ReaderPool:
                     connection.close()
                 connection = None
         with self._lock:
+            self._busy -= 1
             old = self._put_back(connection, self._clock.now())
         self._slots.release()
+        self._count(-1)
         for one in old:
             one.close()
 
     def _put_back(
         self, connection: sqlite3.Connection | None, now: float
     ) -> list[sqlite3.Connection]:
-        """Keep it for the next; those that nobody has used for long."""
+        """Keep it for the next; those that are too many, or that nobody has used for long."""
         if connection is not None and self._closed:
             return [connection]
         if connection is not None:
             self._idle.append((connection, now))
         old = []
-        while self._idle and self._idle[0][1] <= now - IDLE_S:
+        # Those in use are about to come back: they count.
+        room = inf if self._sizing is None else max(1, self._sizing.kept(now) - self._busy)
+        while self._idle and (len(self._idle) > room or self._idle[0][1] <= now - IDLE_S):
             old.append(self._idle.popleft()[0])
         return old
 

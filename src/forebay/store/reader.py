@@ -13,6 +13,7 @@ from forebay.kernel.chunk_keys import ChunkKey, KeyedChunk
 from forebay.kernel.documents import ChangeSet, ChunkRow, DocumentInfo, KbInfo, Vectors
 from forebay.kernel.errors import Gone, NotFound, ReembedNeeded, Unavailable
 from forebay.kernel.sentences import SentenceScale
+from forebay.kernel.sizing import Sizing
 from forebay.kernel.stages import EmbedderSpec
 from forebay.store.backup import write_backup
 from forebay.store.chunk_keys import digests, find_chunk, keyed_document, keys_of
@@ -71,13 +72,16 @@ class StoreReader:
     """Reads a store folder; safe to share between threads, blocking, never waits for a writer.
 
     Errors: ``NotFound`` for a kb or document that does not exist, ``StoreTooNew``,
-    ``StoreError``, and ``Unavailable`` when no connection comes free in time.
+    ``StoreError``, and ``Unavailable`` when no connection comes free in time. ``sizing`` says how
+    many connections are worth keeping; None: all that there may be.
     """
 
-    def __init__(self, folder: Path, settings: StoreSettings | None = None) -> None:
+    def __init__(
+        self, folder: Path, settings: StoreSettings | None = None, sizing: Sizing | None = None
+    ) -> None:
         self._folder = folder
         self._settings = settings or StoreSettings()
-        self._pool = ReaderPool(folder, self._settings)
+        self._pool = ReaderPool(folder, self._settings, sizing=sizing)
         self._versions = _Versions(folder, self._settings)
         with self._pool.snapshot():
             pass  # a folder that cannot be read is refused here, not at the first query

@@ -21,6 +21,7 @@ from forebay.kernel.errors import (
     StoreFull,
 )
 from forebay.kernel.sentences import SentenceScale
+from forebay.kernel.sizing import Sizing
 from forebay.kernel.stages import EmbedderSpec
 from forebay.store.backup import open_backup
 from forebay.store.changes import DocumentChanges, Sequencer, note_removal
@@ -48,7 +49,11 @@ class StoreWriter:
     """
 
     def __init__(
-        self, folder: Path, settings: StoreSettings | None = None, clock: Clock | None = None
+        self,
+        folder: Path,
+        settings: StoreSettings | None = None,
+        clock: Clock | None = None,
+        sizing: Sizing | None = None,
     ) -> None:
         self._folder = folder
         self._settings = settings or StoreSettings()
@@ -69,7 +74,7 @@ class StoreWriter:
                 except BaseException:
                     self._connection.close()
                     raise
-            self.reader = StoreReader(folder, self._settings)
+            self.reader = StoreReader(folder, self._settings, sizing)
         except StoreFull as error:
             self._lock.release()
             raise StoreFull(

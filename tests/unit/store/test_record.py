@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,7 @@ from forebay.kernel.errors import (
     Unavailable,
 )
 from forebay.kernel.stages import EmbedderSpec
+from forebay.policy.connections import ConnectionSettings, ConnectionSizer
 from forebay.store import StoreReader, StoreSettings, StoreWriter
 from forebay.store.database import ReaderPool
 from forebay.testing.feed_suite import draft_of, unit_vectors
@@ -342,6 +344,30 @@ def test_connections_that_nobody_used_for_five_minutes_are_closed(store: StoreWr
         first.execute("SELECT 1")
     with pytest.raises(Unavailable), pool.snapshot():
         pass
+
+
+def test_open_readers_follow_the_rates_of_late(store: StoreWriter) -> None:
+    store.create("kb")
+    clock = VirtualClock()
+    sizer = ConnectionSizer(ConnectionSettings(least=2, most=8, memory_s=5.0))
+    pool = ReaderPool(store.folder, StoreSettings(), clock, sizer)
+
+    def crowd(readers: int, seconds: float) -> int:
+        """So many read at once; how many connections are open after it."""
+        with ExitStack() as stack:
+            for _ in range(readers):
+                stack.enter_context(pool.snapshot())
+            clock.advance(seconds)
+        return len(pool._idle)
+
+    assert crowd(6, 0.001) == 2, "a moment is not worth keeping"
+    assert crowd(6, 60.0) == 8 - 2, "all six of the size that this rate is worth"
+    for _ in range(20):
+        clock.advance(10)
+        after = crowd(1, 0.001)
+    assert after == 2
+    assert sizer.busy == pool._busy == 0
+    pool.close()
 
 
 def test_reads_wait_a_bounded_time(store: StoreWriter) -> None:
