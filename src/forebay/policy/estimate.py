@@ -3,18 +3,23 @@
 A reservation for the full cap wastes most of a quota, since answers rarely reach it; a guess that
 is too low admits too much. So the cap counts until ``learn_after`` requests of the same tenant and
 route have settled; from then on a high quantile of what those wrote, never over the cap.
+
+Whoever allows 2,000 tokens usually wants more of them than who allows 32, so the lengths of answers
+with caps alike (within a factor of four) decide as soon as so many of them have settled; else a
+route on which most answers are short would take the long ones for short, too.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from forebay.policy.quantiles import RecentQuantiles
 
+K = TypeVar("K")
 LEAST_SEEN = 10
 EXPECTED_SHARE, NEAR = 0.6, 1.5
 
@@ -64,19 +69,21 @@ class _Lengths:
 
 
 class OutputEstimates:
-    """Lengths of answers by kind (a tenant and a route), the longest unused kinds forgotten."""
+    """Lengths of answers by kind (a tenant and a route), and in it by the size of the cap.
+
+    The longest unused kinds are forgotten, and so are the longest unused sizes.
+    """
 
     def __init__(self, settings: EstimateSettings) -> None:
         self._settings = settings
         self._kinds: OrderedDict[str, _Lengths] = OrderedDict()
+        self._sizes: OrderedDict[tuple[str, int], _Lengths] = OrderedDict()
 
     def estimate(self, kind: str, cap_tokens: int) -> int:
         """Output tokens to reserve for a request of ``kind`` that may write ``cap_tokens``."""
-        known = self._kinds.get(kind)
-        if known is None or known.seen.count < self._settings.learn_after:
+        known = self._known(kind, cap_tokens, self._settings.learn_after)
+        if known is None:
             return cap_tokens
-        self._kinds.move_to_end(kind)
-        known.read(self._settings)
         return min(cap_tokens, max(1, round(known.learned)))
 
     def expected(self, kind: str, cap_tokens: int) -> int | None:
@@ -85,25 +92,18 @@ class OutputEstimates:
         A cap says what is allowed, not what will come, so no time may be forecast from one that is
         far over what such answers need; one that is near or below is likely to be reached.
         """
-        known = self._kinds.get(kind)
-        if known is None or known.seen.count < LEAST_SEEN:
+        known = self._known(kind, cap_tokens, LEAST_SEEN)
+        if known is None:
             return None
-        known.read(self._settings)
         return cap_tokens if cap_tokens <= NEAR * known.long else max(1, round(known.usual))
 
-    def settled(self, kind: str, output_tokens: int) -> None:
+    def settled(self, kind: str, cap_tokens: int, output_tokens: int) -> None:
         """Note what a request wrote in the end, whole or cut by its cap.
 
         Answers that a client or an error cut short say nothing about lengths: do not report them.
         """
-        known = self._kinds.get(kind)
-        if known is None:
-            known = self._kinds[kind] = _Lengths(self._settings.memory)
-            if len(self._kinds) > self._settings.max_kinds:
-                self._kinds.popitem(last=False)
-        else:
-            self._kinds.move_to_end(kind)
-        known.seen.add(output_tokens)
+        self._add(self._kinds, kind, output_tokens)
+        self._add(self._sizes, (kind, _size(cap_tokens)), output_tokens)
 
     def statistics(self) -> dict[str, int]:
         """Kinds remembered, and how many of them have been learned."""
@@ -112,3 +112,32 @@ class OutputEstimates:
             "kinds": len(self._kinds),
             "learned": sum(known.seen.count >= ready for known in self._kinds.values()),
         }
+
+    def _known(self, kind: str, cap_tokens: int, least_seen: int) -> _Lengths | None:
+        """What decides: answers with caps alike, else all of the kind."""
+        size = kind, _size(cap_tokens)
+        known = self._sizes.get(size)
+        if known is not None and known.seen.count >= least_seen:
+            self._sizes.move_to_end(size)
+        else:
+            known = self._kinds.get(kind)
+            if known is None or known.seen.count < least_seen:
+                return None
+        if kind in self._kinds:
+            self._kinds.move_to_end(kind)
+        known.read(self._settings)
+        return known
+
+    def _add(self, lengths: OrderedDict[K, _Lengths], key: K, output_tokens: int) -> None:
+        known = lengths.get(key)
+        if known is None:
+            known = lengths[key] = _Lengths(self._settings.memory)
+            if len(lengths) > self._settings.max_kinds:
+                lengths.popitem(last=False)
+        else:
+            lengths.move_to_end(key)
+        known.seen.add(output_tokens)
+
+
+def _size(cap_tokens: int) -> int:
+    return cap_tokens.bit_length() // 2

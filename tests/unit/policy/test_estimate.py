@@ -29,9 +29,9 @@ def test_output_within_a_budget_keeps_it(profile: str) -> None:
 def test_the_cap_counts_until_enough_answers_have_settled() -> None:
     estimates = OutputEstimates(EstimateSettings())
     for _ in range(49):
-        estimates.settled("shop/chat", 20)
+        estimates.settled("shop/chat", 1000, 20)
     assert estimates.estimate("shop/chat", 1000) == 1000
-    estimates.settled("shop/chat", 20)
+    estimates.settled("shop/chat", 1000, 20)
     assert 20 <= estimates.estimate("shop/chat", 1000) <= 22
     assert estimates.estimate("shop/chat", 10) == 10
     assert estimates.estimate("bank/chat", 1000) == 1000
@@ -42,19 +42,19 @@ def test_the_estimate_covers_its_share_and_follows_change() -> None:
     draw = Random(7)
     estimates = OutputEstimates(EstimateSettings(quantile=0.9, memory=500))
     for _ in range(1000):
-        estimates.settled("k", round(draw.lognormvariate(4, 0.8)))
+        estimates.settled("k", 10_000, round(draw.lognormvariate(4, 0.8)))
     guess = estimates.estimate("k", 10_000)
     covered = sum(round(draw.lognormvariate(4, 0.8)) <= guess for _ in range(4000)) / 4000
     assert 0.88 <= covered <= 0.93
     for _ in range(4000):
-        estimates.settled("k", 5)
+        estimates.settled("k", 10_000, 5)
     assert estimates.estimate("k", 10_000) <= 6
 
 
 def test_kinds_are_bounded() -> None:
     estimates = OutputEstimates(EstimateSettings(max_kinds=10))
     for number in range(100):
-        estimates.settled(str(number), 5)
+        estimates.settled(str(number), 100 * number, 5)
     assert estimates.statistics()["kinds"] == 10
 
 
@@ -77,7 +77,36 @@ def test_time_is_forecast_from_what_comes_not_from_what_is_allowed() -> None:
     estimates = OutputEstimates(EstimateSettings())
     assert estimates.expected("k", 1000) is None
     for length in range(10, 110):
-        estimates.settled("k", length)
+        estimates.settled("k", 1000, length)
     assert 65 <= (estimates.expected("k", 4000) or 0) <= 75
     assert estimates.expected("k", 120) == 120
     assert estimates.expected("k", 5) == 5
+
+
+def test_caps_that_differ_by_size_are_learned_apart() -> None:
+    estimates = OutputEstimates(EstimateSettings())
+    for number in range(100):
+        estimates.settled("k", 32, 32)
+        if number % 10 == 0:
+            estimates.settled("k", 2000, 1900)
+    # Ten say enough for a forecast; a reservation waits for fifty, until then all of them count.
+    assert estimates.expected("k", 2000) == 2000
+    assert 32 <= estimates.estimate("k", 2000) <= 34
+    for _ in range(40):
+        estimates.settled("k", 1500, 1900)
+    assert 1900 <= estimates.estimate("k", 2000) <= 2000
+    assert estimates.expected("k", 40) == 40
+    assert 32 <= estimates.estimate("k", 40) <= 34
+    # Nothing like it has been seen: what is known of all.
+    assert 1900 <= estimates.estimate("k", 100_000) <= 2000
+
+
+def test_sizes_are_bounded_too() -> None:
+    estimates = OutputEstimates(EstimateSettings(max_kinds=3, learn_after=1))
+    for cap in (1, 2, 4, 8, 16, 32):
+        estimates.settled("k", cap, cap)
+    for kind in ("l", "m", "n"):
+        estimates.settled(kind, 5, 5)
+    assert estimates.estimate("k", 32) == 32
+    assert estimates.estimate("n", 5) == 5
+    assert estimates.statistics()["kinds"] == 3

@@ -302,11 +302,11 @@ class Desk:
         if entry.prompt_tokens:
             used += entry.weights.cost(entry.prompt_tokens, entry.completion_tokens)
             if ok:
-                self.estimates.settled(_kind(ask), entry.completion_tokens)
+                self.estimates.settled(_kind(ask), entry.cap, entry.completion_tokens)
             elif ok is None and now >= ask.deadline_at:
                 # Leaving out what was too long to end in time would teach that all is short.
                 reached = round(CUT_FACTOR * entry.completion_tokens)
-                self.estimates.settled(_kind(ask), min(entry.cap, reached))
+                self.estimates.settled(_kind(ask), entry.cap, min(entry.cap, reached))
         if ask.whole is not None:
             ask.whole.parts_used += used
         if entry.reservation is not None:
