@@ -224,7 +224,9 @@ def named_share(
         return 0.0
     held = [max(one.own[at] for one in chosen) for at in range(len(terms))]
     asked_of = subject.asked_of(terms, held, [one.unit for one in chosen])
-    if not asked_of or any(held[at] >= _HELD for at in asked_of):
+    if not any(terms[at].weight >= WORD_WEIGHT or terms[at].han for at in asked_of) or any(
+        held[at] >= _HELD for at in asked_of
+    ):
         return 0.0
     # A code and its parts are one thing, whatever they weigh together.
     codes = [subject.in_code(term.key) for term in terms]
