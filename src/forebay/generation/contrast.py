@@ -13,14 +13,18 @@ from collections.abc import Sequence
 
 from forebay.generation.answer_types import AnswerType
 from forebay.generation.passages import Unit
-from forebay.generation.quantities import values_in
+from forebay.generation.quantities import counted, values_in
 from forebay.generation.support import Reading, Scored
 from forebay.generation.terms import HAN, WORD_WEIGHT, Term, stems
 
 _SHORT = {True: 64, False: 150}
 """Characters (Chinese, other) up to which a statement tells of one thing."""
-_TOKEN = re.compile(rf"[{HAN}]|[^\W_{HAN}]+(?:['’.,:\-/][^\W_{HAN}]+)*|[^\w\s]")
-_NUMERAL = re.compile(rf"\d|[零〇一二两三四五六七八九十百千万几半](?=[{HAN}])")
+_TOKEN = re.compile(rf"\0|[{HAN}]|[^\W_{HAN}]+(?:['’.,:\-/][^\W_{HAN}]+)*|[^\w\s]")
+_NUMERAL = re.compile(
+    r"\d|^(?:mon|tues|wednes|thurs|fri|satur|sun)days?$|^(?:january|february|march|april|may|june"
+    r"|july|august|september|october|november|december)$"
+)
+_WEEKDAY = re.compile("(?:周|星期|礼拜)[一二三四五六日天]")
 _VALUE = "\0"
 _ALIKE = 3
 """The share of the longer statement's tokens that both must have is one in so many."""
@@ -88,11 +92,21 @@ def _is_third(asked: frozenset[str], best: Scored, other: Scored, *, measure: bo
     if any(mine > theirs for mine, theirs in zip(best.own, other.own, strict=True)):
         return False
     found = places(best.unit, other.unit)
-    named = [place for place in found if _VALUE not in place[0] + place[1]]
+    named = [place for place in found if _names_two(*place)]
     if not named or any(_asks_for(asked, word) for place in named for word in place):
         return False
     # One place alone may be that of the answer, of which two documents say different things.
     return measure or len(found) > 1
+
+
+def _names_two(mine: Tokens, theirs: Tokens) -> bool:
+    """Whether the words of a place are two names: no values, and nothing that is put in front."""
+    one, other = "".join(mine), "".join(theirs)
+    return (
+        _VALUE not in one + other
+        and not (one.endswith(other) or other.endswith(one))
+        and all(token.isalnum() or len(token) > 1 for token in mine + theirs)
+    )
 
 
 def _is_sibling(asked: frozenset[str], term: Term, best: Unit, others: Sequence[Scored]) -> bool:
@@ -130,7 +144,7 @@ def places(one: Unit, other: Unit) -> list[Place]:
     i = j = same = 0
     while i < len(left) and j < len(right):
         if left[i] == right[j]:
-            same += left[i] != _VALUE
+            same += 1
             i, j = i + 1, j + 1
             continue
         step = _meet(left[i:], right[j:], han=one.in_han)
@@ -159,8 +173,14 @@ def _meet(left: Tokens, right: Tokens, *, han: bool) -> tuple[int, int] | None:
 
 def _tokens(unit: Unit) -> Tokens:
     """The tokens of a statement, each number as a value, without its end."""
+    folded = unit.folded
+    if unit.in_han:
+        for one in sorted(counted(folded), key=lambda one: -one.start):
+            folded = folded[: one.start] + _VALUE + folded[one.end :]
+        folded = _WEEKDAY.sub(_VALUE, folded)
     found = [
-        _VALUE if _NUMERAL.search(match[0]) else match[0] for match in _TOKEN.finditer(unit.folded)
+        _VALUE if match[0] == _VALUE or _NUMERAL.search(match[0]) else match[0]
+        for match in _TOKEN.finditer(folded)
     ]
     while found and found[-1] in _ENDS:
         found.pop()
