@@ -25,6 +25,8 @@ from forebay.pipeline.reranking import (
 from forebay.policy.cascade import CascadeSettings
 from forebay.testing.reranking import OverlapReranker
 
+PATIENT = RerankingSettings(timeout_ms=4000, dear_timeout_ms=4000)
+"""A busy machine is no model that hangs."""
 VECTORS = HitVectors(b"\0" * 4, b"\0" * 16, 1)
 
 
@@ -100,7 +102,7 @@ def ids(result: SearchResult) -> list[int]:
 
 async def test_the_light_model_orders_and_the_order_rests_on_all(pool: ThreadPoolExecutor) -> None:
     found, ctx = Found(), context()
-    retriever = RerankingRetriever(found, RerankingParts(light(), pool))
+    retriever = RerankingRetriever(found, RerankingParts(light(), pool, PATIENT))
     result = await retriever.retrieve(ctx, SearchRequest("kb", "q", top_k=2))
     assert found.asked[0].top_k == 30
     assert ids(result) == [2, 4]
@@ -123,7 +125,7 @@ async def test_what_the_search_was_told_of_its_hits_is_not_asked_again(
     told = msgspec.structs.replace(VECTORS, told=Told(model.scores, model.told))
     with ctx.stage("rerank"):
         pass
-    parts = RerankingParts(model, pool)
+    parts = RerankingParts(model, pool, PATIENT)
     result = await RerankingRetriever(Found(told), parts).retrieve(
         ctx, SearchRequest("kb", "q", top_k=2)
     )
@@ -143,7 +145,7 @@ async def test_picked_hits_tell_what_the_search_had_around_its_best(
         msgspec.structs.replace(hit, cosine=cosine)
         for hit, cosine in zip(HITS, cosines, strict=True)
     )
-    retriever = RerankingRetriever(found, RerankingParts(light(), pool))
+    retriever = RerankingRetriever(found, RerankingParts(light(), pool, PATIENT))
     three = await retriever.retrieve(context(), SearchRequest("kb", "q", top_k=3))
     assert [hit.around for hit in three.hits] == [0.4] * 3
     two = await retriever.retrieve(context(), SearchRequest("kb", "q", top_k=2))
@@ -152,7 +154,7 @@ async def test_picked_hits_tell_what_the_search_had_around_its_best(
 
 async def test_more_than_the_candidates_may_be_asked_for(pool: ThreadPoolExecutor) -> None:
     found = Found()
-    settings = RerankingSettings(candidates=3)
+    settings = msgspec.structs.replace(PATIENT, candidates=3)
     retriever = RerankingRetriever(found, RerankingParts(light(), pool, settings))
     await retriever.retrieve(context(), SearchRequest("kb", "q", top_k=50))
     assert found.asked[0].top_k == 50
@@ -160,7 +162,7 @@ async def test_more_than_the_candidates_may_be_asked_for(pool: ThreadPoolExecuto
 
 async def test_without_vectors_the_searchs_own_order_stands(pool: ThreadPoolExecutor) -> None:
     ctx = context()
-    retriever = RerankingRetriever(Found(None), RerankingParts(light(), pool))
+    retriever = RerankingRetriever(Found(None), RerankingParts(light(), pool, PATIENT))
     result = await retriever.retrieve(ctx, SearchRequest("kb", "q", top_k=2))
     assert ids(result) == [1, 2]
     assert result.evidence == EVIDENCE
@@ -192,11 +194,10 @@ async def test_a_failing_light_model_costs_its_order_alone(
 
 
 def cascade(dear: OverlapReranker, pool: ThreadPoolExecutor, **changes: float) -> RerankingParts:
-    settings = RerankingSettings(dear_timeout_ms=100)
     return RerankingParts(
         light(),
         pool,
-        settings,
+        PATIENT,
         dear,
         msgspec.structs.replace(CascadeSettings(floor=0.3, sure_from=0.8, trust=1.0), **changes),
     )
@@ -229,9 +230,12 @@ async def test_a_failing_dear_model_leaves_the_light_order(pool: ThreadPoolExecu
     for failure, reason in ((EngineError("no"), "engine_error"), (None, "timeout")):
         dear, ctx = OverlapReranker(), context()
         dear.failure = failure
+        parts = cascade(dear, pool)
         if failure is None:
             dear.gate.clear()
-        retriever = RerankingRetriever(Found(), cascade(dear, pool))
+            hasty = msgspec.structs.replace(PATIENT, dear_timeout_ms=100)
+            parts = msgspec.structs.replace(parts, settings=hasty)
+        retriever = RerankingRetriever(Found(), parts)
         result = await retriever.retrieve(ctx, SearchRequest("kb", "red plums", top_k=4))
         assert ids(result) == [2, 4, 3, 1]
         assert [(d.rung, d.reason) for d in ctx.degradations] == [("light", reason)]
@@ -261,7 +265,7 @@ async def test_what_comes_beyond_the_most_at_once_keeps_its_order(
 ) -> None:
     model = light()
     model.takes_s = 0.05
-    parts = RerankingParts(model, pool, RerankingSettings(most_at_once=1, timeout_ms=5000))
+    parts = RerankingParts(model, pool, msgspec.structs.replace(PATIENT, most_at_once=1))
     retriever = RerankingRetriever(Found(), parts)
     contexts = [context(), context()]
     first, second = await asyncio.gather(
@@ -277,13 +281,15 @@ async def test_cancelling_gives_its_place_back(pool: ThreadPoolExecutor) -> None
     dear = OverlapReranker()
     dear.gate.clear()
     parts = cascade(dear, pool)
-    parts = msgspec.structs.replace(parts, settings=RerankingSettings(most_at_once=1))
+    parts = msgspec.structs.replace(
+        parts, settings=msgspec.structs.replace(PATIENT, most_at_once=1)
+    )
     retriever = RerankingRetriever(Found(), parts)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(
             retriever.retrieve(context(), SearchRequest("kb", "red plums", top_k=2))
         )
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not dear.asked:
                 await asyncio.sleep(0.001)
         task.cancel()
