@@ -58,6 +58,9 @@ test: $(DEV_DONE) ## run the tests that are not slow
 test-slow: $(DEV_DONE) ## run the slow tests
 	$(PYTEST) -n $(JOBS) -m slow $(ARGS)
 
+shake: $(DEV_DONE) ## run tests on a machine that stumbles (ARGS="tests/unit/policy --rounds 9")
+	$(BIN)/python -m tools.shake $(ARGS)
+
 # Tracing makes Python three times as slow, so what other processes run is left out of it.
 coverage: $(DEV_DONE) ## run the tests within one process again, with a coverage report
 	$(PYTEST) -n $(JOBS) -m "not slow" --cov --cov-report=term $(ARGS) \

@@ -67,7 +67,14 @@ def test_a_stored_proof_is_shown_again(proof: Ran, folder: Path) -> None:
     assert "<!doctype html>" in (folder / "zh.html").read_text("utf-8")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        signal.SIGKILL,
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGINT, signal.SIGHUP)),
+    ],
+)
 def test_it_leaves_no_process_behind(folder: Path, number: int) -> None:
     log = folder / f"stopped-{number}.log"
     running = start("prove", "--seconds", "60", folder=folder, log=log)
@@ -75,11 +82,11 @@ def test_it_leaves_no_process_behind(folder: Path, number: int) -> None:
     children = descendants(running.pid)
     assert len(children) >= 2
     running.send_signal(number)
-    status = running.wait(30)
+    status = running.wait(60)
     if number == signal.SIGKILL:
         # They notice by themselves.
         assert status == -number
-        assert not psutil.wait_procs(children, timeout=20)[1]
+        assert not psutil.wait_procs(children, timeout=60)[1]
         return
     assert status == 128 + number
     assert not [child for child in children if child.is_running()]

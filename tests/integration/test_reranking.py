@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -77,17 +76,20 @@ def cascade(tmp_path_factory: pytest.TempPathFactory, dear: RerankServer) -> Ite
         yield filled(server)
 
 
+@pytest.fixture(scope="module")
+def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    config = CONFIG.format(backend="light", url="http://127.0.0.1:9/v1")
+    with served(tmp_path_factory.mktemp("light"), config) as server:
+        yield filled(server)
+
+
 @pytest.mark.parametrize(
     ("query", "right"),
     [("how long may parcels be returned", "parcel.md"), ("签收后几天内能退货", "returns-zh.md")],
 )
-def test_light_order_is_cached_and_timed_apart(tmp_path: Path, query: str, right: str) -> None:
-    with served(
-        tmp_path / "light", CONFIG.format(backend="light", url="http://127.0.0.1:9/v1")
-    ) as s:
-        filled(s)
-        first = s.ask("POST", "/v1/search", {"kb": "notes", "query": query, "top_k": 2})
-        again = s.ask("POST", "/v1/search", {"kb": "notes", "query": query, "top_k": 2})
+def test_light_order_is_cached_and_timed_apart(light: Served, query: str, right: str) -> None:
+    first = light.ask("POST", "/v1/search", {"kb": "notes", "query": query, "top_k": 2})
+    again = light.ask("POST", "/v1/search", {"kb": "notes", "query": query, "top_k": 2})
     assert first.json["hits"][0]["document_id"] == right
     assert len(first.json["hits"]) == 2
     assert "rerank;dur=" in first.headers["server-timing"]

@@ -87,7 +87,7 @@ async def level(authority: QuotaAuthority) -> float:
     return (await authority.exchange(QuotaCall((bucket,)))).levels[0]
 
 
-@pytest.mark.parametrize("processes", [1, 2, 4])
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("keeping", [redis, writer])
 async def test_three_of_five_calls_enter_and_what_they_leave_comes_back(
     keeping: type, processes: int
