@@ -50,6 +50,7 @@ BENCHMARKS = (
     Benchmark("avalanche", "benchmarks/avalanche/run.py"),
     Benchmark("admission", "benchmarks/admission/quota.py"),
     Benchmark("prove", "benchmarks/prove/run.py"),
+    Benchmark("gathering", "benchmarks/gathering/measure.py"),
     Benchmark("ladder", "benchmarks/ladder/cost.py"),
     Benchmark("ladder", "benchmarks/ladder/leg.py --data {data}"),
     Benchmark("bench", "benchmarks/bench/generator.py"),
