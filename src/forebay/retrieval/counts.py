@@ -23,6 +23,7 @@ _COUNT_MAX = 255
 _TERM_BYTES = 5
 _TAIL = struct.Struct("<I?")
 """Number of terms with repeats, and whether the document is Chinese; as long as one term."""
+_TAILS = np.dtype([("length", "<u4"), ("chinese", "u1")])
 _ENTRY_BYTES = 120
 """About what an entry costs beside its bytes."""
 _FULL = 0.95
@@ -104,18 +105,21 @@ class FactsTable:
     """Packed facts of some chunks, side by side."""
 
     def __init__(self, packed: Sequence[bytes]) -> None:
-        sizes = [len(data) // _TERM_BYTES - 1 for data in packed]
-        tails = [_TAIL.unpack_from(data, len(data) - _TERM_BYTES) for data in packed]
-        self._ends = np.array(sizes, np.int64).cumsum()
-        self.hashes = packed_hashes(packed)
+        terms = np.array(list(map(len, packed)), np.int64) // _TERM_BYTES - 1
+        middles = (4 * terms).tolist()
+        self._ends = terms.cumsum()
+        self.hashes = np.frombuffer(
+            b"".join([data[:middle] for data, middle in zip(packed, middles, strict=True)]), "<u4"
+        )
         self._counts = np.frombuffer(
             b"".join(
-                [data[4 * size : -_TERM_BYTES] for data, size in zip(packed, sizes, strict=True)]
+                [data[middle:-_TERM_BYTES] for data, middle in zip(packed, middles, strict=True)]
             ),
             np.uint8,
         )
-        self._lengths = np.array([length for length, _ in tails], np.float64)
-        self._chinese = np.array([chinese for _, chinese in tails], np.bool_)
+        tails = np.frombuffer(b"".join([data[-_TERM_BYTES:] for data in packed]), _TAILS)
+        self._lengths = tails["length"].astype(np.float64)
+        self._chinese = tails["chinese"] != 0
 
     def of(self, terms: Sequence[str]) -> Facts:
         """Return what is known of the chunks and ``terms``."""

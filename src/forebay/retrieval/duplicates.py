@@ -55,6 +55,7 @@ class Distinct:
         self._placed: dict[int, _Kept] = {}
         self._elsewhere: list[_Kept] = []
         self._near = [] if near is None else _columns(near)
+        self._alone = [places == [place] for place, places in enumerate(self._near)]
 
     def adds(self, row: ChunkRow, place: int = -1) -> bool:
         """Whether ``row`` says something that no row taken before says; it is taken then.
@@ -80,11 +81,13 @@ class Distinct:
         else:
             self._elsewhere.append(taken)
 
-    def _to_compare(self, taken: _Kept) -> list[_Kept]:
+    def _to_compare(self, taken: _Kept) -> list[_Kept] | tuple[()]:
         # A title's words are among a chunk's terms, and titles may differ.
         titled = _TITLE_SHARE * len(taken.row.title) > len(taken.row.text)
         if not 0 <= taken.place < len(self._near) or titled:
             return self._kept
+        if self._alone[taken.place] and not self._elsewhere:
+            return ()
         near = [self._placed[place] for place in self._near[taken.place] if place in self._placed]
         return near + self._elsewhere
 
