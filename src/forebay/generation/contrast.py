@@ -32,6 +32,8 @@ _WIDEST = {True: 6, False: 3}
 """Tokens (Chinese characters, other words) that name a thing at most."""
 _AFTER = {True: 2, False: 1}
 """Tokens behind the place that must be the same."""
+_LEAN = 0.1
+"""Deviations that a statement about the thing asked about is nearer, at least, than its like."""
 _ENDS = frozenset(".。!！;；?？")
 
 
@@ -61,6 +63,36 @@ def tells_of_another(
     return any(_is_third(asked, best, one, measure=measure) for one in alike) or any(
         _is_sibling(asked, term, best.unit, others) for term, elsewhere in lacking if elsewhere
     )
+
+
+def leans_away(chosen: Sequence[Scored], reading: Reading) -> bool:
+    """Whether vectors of sentences say that a question in another language is about another thing.
+
+    Of two statements that are alike but for a word, the one with the word of the nearest of
+    ``chosen`` is nearer to a question about its thing, whatever else they say: on the mean of all
+    such pairs.
+    """
+    best = max(chosen, key=lambda one: one.near or 0.0)
+    if best.near is None or not _tells_one_thing(best.unit):
+        return False
+    known = [one for one in reading.units if one.near is not None and _tells_one_thing(one.unit)]
+    tokens, mentioned = best.unit.known(_tokens), best.unit.known(_words)
+    words = [one.unit.known(_words) for one in known]
+    apart: list[float] = []
+    for at, one in enumerate(known):
+        for again, other in enumerate(known[at + 1 :], at + 1):
+            # Alike, and with a word of the best that is not in both.
+            common = words[at] & words[again]
+            if len(common) * _ALIKE < len(words[at]) or len(mentioned & common) == len(
+                mentioned & (words[at] | words[again])
+            ):
+                continue
+            for mine, theirs in places(one.unit, other.unit):
+                here, there = _contains(tokens, mine), _contains(tokens, theirs)
+                if here != there and _names_two(mine, theirs):
+                    nearer = (one.near or 0.0) - (other.near or 0.0)
+                    apart.append(nearer if here else -nearer)
+    return bool(apart) and sum(apart) < _LEAN * len(apart)
 
 
 def is_arbitrary(terms: Sequence[Term], best: Scored, reading: Reading, kind: AnswerType) -> bool:

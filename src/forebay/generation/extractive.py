@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 import msgspec
 
 from forebay.generation.answer_types import AnswerType
+from forebay.generation.contrast import leans_away
 from forebay.generation.crossing import (
     across,
     agrees,
@@ -164,7 +165,7 @@ class ExtractiveGenerator:
             chosen = self._choose(request, terms, shown, asked) if shown.units else chosen
         if nearness and chosen:
             score = nearness_score(asked, reading, nearness, chosen) - self._settings.strictness
-            told = score >= 0.0
+            told = score >= 0.0 and not leans_away(chosen, reading)
         else:
             told = bool(chosen) and tells(asked, terms, reading, chosen, request.passages, TELLING)
         if not told or is_another(request.question, terms, reading.held, chosen):

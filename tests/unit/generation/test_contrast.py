@@ -8,6 +8,7 @@ import pytest
 from forebay.generation import ExtractiveGenerator
 from forebay.generation.contrast import places
 from forebay.generation.passages import Unit, analyse
+from forebay.kernel.sentences import checksum
 from forebay.testing.embedding import WordCounter
 from forebay.testing.generation import passage
 from tests.unit.generation.test_extractive import asked
@@ -153,3 +154,36 @@ def test_two_editions_are_told_apart_by_their_titles(
     language = "en" if question.isascii() else "zh"
     found = ExtractiveGenerator(WordCounter()).draft(asked(question, *hits, language=language))
     assert not found.refused and told in "".join(found.pieces)
+
+
+ENGLISH = (
+    "Brine freezes at 18 degrees.",
+    "Glycol freezes at 13 degrees.",
+    "Glycol is kept in F-1.",
+    "Brine is kept in C-4.",
+)
+HAN = ("盐水在18度结冰。", "乙二醇在13度结冰。", "乙二醇存放在F-1柜。", "盐水存放在C-4柜。")
+
+
+@pytest.mark.parametrize(
+    ("question", "texts", "near", "told"),
+    [
+        ("盐水在多少度结冰？", ENGLISH, (6.0, 5.0, 1.0, 2.0), "18"),
+        ("甲醇在多少度结冰？", ENGLISH, (6.0, 5.9, 2.0, 1.9), None),
+        # Nearer to the one's temperature, but to the other's place: the thing is the other.
+        ("乙二醇存放在哪个柜？", ENGLISH[:2] + ENGLISH[3:], (3.0, 4.5, 6.0), None),
+        ("At how many degrees does brine freeze?", HAN, (6.0, 5.0, 1.0, 2.0), "18"),
+        ("At how many degrees does methanol freeze?", HAN, (6.0, 5.9, 2.0, 1.9), None),
+        ("In which cabinet is glycol kept?", HAN[:2] + HAN[3:], (3.0, 4.5, 6.0), None),
+    ],
+)
+def test_across_languages_the_nearer_of_two_alike_is_asked_about(
+    question: str, texts: tuple[str, ...], near: tuple[float, ...], told: str | None
+) -> None:
+    hit = msgspec.structs.replace(passage(" ".join(texts)), cosine=0.9, around=0.3)
+    sentences = {checksum(text): value for text, value in zip(texts, near, strict=True)}
+    language = "en" if question.isascii() else "zh"
+    request = msgspec.structs.replace(asked(question, hit, language=language), sentences=sentences)
+    found = ExtractiveGenerator(WordCounter()).draft(request)
+    assert found.refused == (told is None)
+    assert told is None or told in "".join(found.pieces)
