@@ -59,6 +59,40 @@ class Bucket300(AuthorityConformance):
             for task in tasks:
                 task.cancel()
 
+    async def test_corrections_of_two_processes_owe_one_burst_together(
+        self, authority: QuotaAuthority
+    ) -> None:
+        name, clock = new_name(), SystemClock()
+        claim, bounds = Claim("tenant", name, Limit(1e-6, 300.0)), SharingSettings(timeout_s=5.0)
+
+        async def until(level: float) -> None:
+            bucket = SharedBucket("tenant", name, 1e-6, 300.0)
+            async with asyncio.timeout(10):
+                while not near((await authority.exchange(QuotaCall((bucket,)))).levels[0], level):
+                    await asyncio.sleep(0.005)
+
+        async with asyncio.TaskGroup() as group:
+            fleet = [
+                SharedQuotas(LeasedLedger(60.0), authority, clock, bounds, f"{name}{number}")
+                for number in range(2)
+            ]
+            tasks = [group.create_task(shared.run()) for shared in fleet]
+            got = [await shared.obtain([claim], 10) for shared in fleet]
+            for one in got:
+                assert isinstance(one, Reservation)
+                one.correct(400, clock.now())
+            await until(-300)
+            # Both have heard what came of it when nothing is on its way any more.
+            async with asyncio.timeout(10):
+                while any(shared.ledger.owing for shared in fleet):
+                    await asyncio.sleep(0.005)
+            for one in got:
+                assert isinstance(one, Reservation)
+                one.settle(10, clock.now())
+            await until(280)
+            for task in tasks:
+                task.cancel()
+
 
 class TestLedger(Bucket300):
     @pytest.fixture
