@@ -16,6 +16,7 @@ from forebay.app.operations import COMMAND_DEADLINE_S, context, load
 from forebay.app.output import Output
 from forebay.app.settings import Settings
 from forebay.app.words import Words
+from forebay.context import language_of
 from forebay.kernel.clock import Deadline, SystemClock
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.errors import ConfigError, ForebayError, NotFound, first_error
@@ -27,6 +28,7 @@ from forebay.pipeline.folders import FolderRequest
 from forebay.pipeline.messages import AnswerDelta, AnswerEnd, Answering, AnswerRequest, Upload
 
 PUT_AT_ONCE = 32
+SENTENCES_WITHIN_S = 3600.0
 PUT_WITHIN_S = 24 * 3600.0
 NO_ANSWER_COUNT = 100
 PATIENCE_MS = 60_000
@@ -141,9 +143,18 @@ async def _local_targets(
             indexing = Indexing(process.writing, process.reading.reader, words, output)
 
             async def indexed(asked: QuestionSet) -> Target:
-                return LocalTarget(answerer.answering, await indexing.of(asked))
+                kb = await indexing.of(asked)
+                if process.writing is not None and not words.search_only and is_across(asked):
+                    await process.writing.wait_sentences(kb, SENTENCES_WITHIN_S)
+                return LocalTarget(answerer.answering, kb)
 
             yield indexed
+
+
+def is_across(asked: QuestionSet) -> bool:
+    """Whether a set may ask in another language than its documents', as far as it brings them."""
+    there = {language_of(document.text) for document in asked.documents}
+    return not there or any(language_of(one.text) not in there for one in asked.questions)
 
 
 def _stored_in(settings: Settings, folder: str) -> Settings:

@@ -9,7 +9,7 @@ import msgspec
 from forebay.app.records import BlockingPool, RecordWithReserve
 from forebay.embedding.sentence_vectors import maker_of, pack, scale_by, unrelated_sentences
 from forebay.embedding.settings import EmbeddingSettings
-from forebay.generation.passages import analyse
+from forebay.generation.passages import analyse, in_other_script
 from forebay.kernel.documents import ChunkRow, Vectors
 from forebay.kernel.sentences import LackingSentences, SentenceText
 from forebay.kernel.stages import Embedder
@@ -31,10 +31,10 @@ def sentence_settings(settings: SentenceSettings, embedding: EmbeddingSettings) 
 
 def sentences_of(row: ChunkRow, settings: SentenceSettings) -> tuple[str, ...]:
     """What can be quoted of a chunk, where questions come in a language that it is not in."""
-    passage = analyse(row.text, row.context, row.title, row.heading_path)
     asked = settings.questions_in or ()
-    if not (("zh" in asked and not passage.has_han) or ("en" in asked and passage.mostly_han)):
+    if not any(in_other_script(row.text, han=language == "zh") for language in asked):
         return ()
+    passage = analyse(row.text, row.context, row.title, row.heading_path)
     found = dict.fromkeys(unit.text for unit in passage.units if unit.kind != "code")
     return tuple(found)[:_MOST]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -282,6 +283,14 @@ class Writing:
         if feeder.error is not None:
             raise Unavailable(feeder.error)
         return (await self._info(kb)).embedded_chunks
+
+    async def wait_sentences(self, kb: str, within_s: float) -> None:
+        """Wait until the sentences of ``kb`` have their vectors, but no longer than so."""
+        feeder = self._sentences.get(kb)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                if feeder is not None:
+                    await feeder.settled()
 
     def shortcomings(self) -> tuple[str, ...]:
         """Why some searches go by words only, in sentences."""

@@ -22,7 +22,7 @@ from forebay.kernel.stages import Embedder, GenerationRequest
 
 log = logging.getLogger("forebay.sentences")
 _FIRST_RETRY_S = 1.0
-_AT_ONCE = 16
+_AT_ONCE = 32
 """Chunks whose sentences are read, and kept, in one go."""
 
 
@@ -94,12 +94,18 @@ class SentenceFeeder:
         self._settings = settings
         self._after = (0, 0)
         self._work = asyncio.Event()
+        self._idle = asyncio.Event()
         self._work.set()
         self.made = 0
 
     def kick(self) -> None:
         """There may be new vectors of chunks."""
+        self._idle.clear()
         self._work.set()
+
+    async def settled(self) -> None:
+        """Return when nothing is lacking that was there before; while it fails, it does not."""
+        await self._idle.wait()
 
     async def run(self) -> None:
         """Work until cancelled, or until the knowledge base is gone."""
@@ -110,7 +116,10 @@ class SentenceFeeder:
             try:
                 await self._catch_up()
                 retry_s = _FIRST_RETRY_S
+                if not self._work.is_set():
+                    self._idle.set()
             except NotFound:
+                self._idle.set()
                 return
             except ForebayError as error:
                 log.warning("sentences of %s: %s", self._kb, error.message)

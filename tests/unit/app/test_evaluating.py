@@ -7,13 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from forebay.app.eval_targets import EvalWords
+from forebay.app.eval_targets import EvalWords, is_across
 from forebay.app.eval_text import tell, tell_changes
 from forebay.app.evaluating import evaluate, shortcomings, supporting
 from forebay.app.judging import JudgeWords
 from forebay.app.output import Output
 from forebay.kernel.errors import ConfigError
 from forebay.lab.evaluate.compare import compare
+from forebay.lab.evaluate.datasets import Document, Question, QuestionSet
 from forebay.lab.evaluate.result import EvalResult, Mean, Origin, Row, SetResult
 from forebay.lab.measure.result import Quantiles
 from tests.unit.lab.evaluate.sets import folder
@@ -93,6 +94,16 @@ def test_words_that_contradict_each_other(
     asked = EvalWords.of({"sets": [folder(tmp_path / "boats")], **words})
     with pytest.raises(ConfigError, match=told):
         evaluate(asked, JudgeWords(), {}, Output())
+
+
+def test_sets_that_ask_across_languages_are_told() -> None:
+    english, chinese = Document("e", "The gate closes at six."), Document("c", "大门六点关闭。")
+    asked = Question("1", "大门几点关？", "zh"), Question("2", "When does it close?", "en")
+    assert is_across(QuestionSet("s", asked[:1], (english,)))
+    assert is_across(QuestionSet("s", asked[1:], (chinese,)))
+    assert not is_across(QuestionSet("s", asked[:1], (chinese,)))
+    assert not is_across(QuestionSet("s", asked, (english, chinese)))
+    assert is_across(QuestionSet("s", asked)), "nobody knows"
 
 
 def test_one_judge_at_a_time() -> None:

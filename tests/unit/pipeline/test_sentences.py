@@ -122,6 +122,21 @@ async def test_new_chunks_are_found_by_a_kick() -> None:
     assert record.kept == {2: 2, 4: 1}
 
 
+async def test_it_tells_when_nothing_is_lacking() -> None:
+    record, rested = Record(40), asyncio.Event()
+    async with feeding(record, Embedder(), rested) as feeder, asyncio.timeout(10):
+        waiting = asyncio.ensure_future(feeder.settled())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        rested.set()
+        await waiting
+        assert len(record.kept) == 20
+        record.texts[42] = ("later",)
+        feeder.kick()
+        await feeder.settled()
+        assert 42 in record.kept
+
+
 async def test_what_was_kept_is_not_made_again_after_a_restart() -> None:
     record = Record(40)
     async with feeding(record, Embedder()):
