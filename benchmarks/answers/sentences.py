@@ -418,7 +418,11 @@ async def costs(items: Sequence[Item], known: Known) -> dict[str, float]:
         store.store_scale(1, known.scale)
         vector = Vectors((0,), SPEC.dimensions, known.questions[items[0].question])
         reading: Any = type("Reading", (), {"reader": store.reader, "threads": BlockingPool(pool)})
-        part = KeptSentences(reading, lambda text: vector, 1, 0)
+
+        async def vector_of(question: str) -> Vectors:
+            return vector
+
+        part = KeptSentences(reading, vector_of, 1, 0)
         took: dict[str, list[float]] = {"across": [], "within": []}
         for item in items:
             hits = tuple(

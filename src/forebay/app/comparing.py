@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -19,22 +19,35 @@ from forebay.kernel.context import RequestContext
 from forebay.kernel.documents import Vectors
 from forebay.kernel.errors import ForebayError
 from forebay.kernel.sentences import SentenceScale
-from forebay.kernel.stages import GenerationRequest
+from forebay.kernel.stages import Embedder, GenerationRequest
 from forebay.pipeline.sentences import Comparing
 
-Seen = Callable[[str], Vectors | None]
-"""The vector of a question that was searched for, where memory has it."""
+VectorOf = Callable[[str], Awaitable[Vectors | None]]
+"""The vector of a question that was searched for; None where memory has it no more."""
 
 
 def open_comparing(reading: Reading, embedder: CachedEmbedder | None) -> Comparing | None:
-    """None without an embedder that remembers questions, or where no sentence has a vector."""
+    """None without an embedder, or where no sentence has a vector.
+
+    ``embedder`` remembers the questions of searches; None: nobody does, and each is embedded again.
+    """
     settings = reading.settings
     sentences = sentence_settings(settings.ingest.sentences, settings.embedding)
-    if embedder is None or not sentences.questions_in:
+    if reading.embedder is None or not sentences.questions_in:
         return None
     widened = settings.context.surrounding_tokens > 0
     reach = settings.context.surrounding_chunks if widened else 0
-    return KeptSentences(reading, embedder.seen, maker_of(embedder.spec.fingerprint), reach)
+    maker = maker_of(reading.embedder.spec.fingerprint)
+
+    async def remembered(question: str) -> Vectors | None:
+        return None if embedder is None else embedder.seen(question)
+
+    again = partial(_embedded, reading.embedder)
+    return KeptSentences(reading, again if embedder is None else remembered, maker, reach)
+
+
+async def _embedded(embedder: Embedder, question: str) -> Vectors | None:
+    return await embedder.embed([question], kind="query")
 
 
 class KeptSentences:
@@ -43,9 +56,9 @@ class KeptSentences:
     ``reach``: how many chunks before and after a hit its passage may hold.
     """
 
-    def __init__(self, reading: Reading, seen: Seen, maker: int, reach: int) -> None:
+    def __init__(self, reading: Reading, vector_of: VectorOf, maker: int, reach: int) -> None:
         self._reading = reading
-        self._seen = seen
+        self._vector_of = vector_of
         self._maker = maker
         self._reach = reach
         self._scale: SentenceScale | None = None
@@ -56,17 +69,16 @@ class KeptSentences:
         """See ``Comparing``; nothing is read where a passage is in the question's language."""
         if not _is_crossing(prompt):
             return prompt
-        vector = self._seen(prompt.question)
-        if vector is None:
-            return prompt
         near = {hit.chunk.chunk_id: None for hit in prompt.passages}
         ids = [one + step for one in near for step in range(-self._reach, self._reach + 1)]
         # Without them words and passages decide, as where none were kept.
         with suppress(ForebayError, TimeoutError):
             async with asyncio.timeout(ctx.deadline.remaining()):
-                work = partial(self._compare, kb, ids, vector)
-                found = await self._reading.threads.run(work)
-            return msgspec.structs.replace(prompt, sentences=found)
+                vector = await self._vector_of(prompt.question)
+                if vector is not None:
+                    work = partial(self._compare, kb, ids, vector)
+                    found = await self._reading.threads.run(work)
+                    return msgspec.structs.replace(prompt, sentences=found)
         return prompt
 
     def _compare(self, kb: str, chunk_ids: list[int], vector: Vectors) -> Mapping[int, float]:

@@ -6,17 +6,19 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 import pytest
 
 from forebay.app.comparing import KeptSentences, open_comparing
 from forebay.app.runtime import Reading
-from forebay.app.settings import Settings
+from forebay.app.settings import IngestSettings, Settings
+from forebay.cache.embeddings import CachedEmbedder
 from forebay.embedding.sentence_vectors import pack
 from forebay.kernel.documents import Vectors
 from forebay.kernel.errors import Unavailable
 from forebay.kernel.sentences import SentenceScale, checksum
-from forebay.kernel.stages import GenerationRequest, Sampling
+from forebay.kernel.stages import EmbedderSpec, GenerationRequest, Sampling
 from forebay.pipeline.sentences import SentenceSettings
 from forebay.testing.generation import context, passage
 
@@ -51,7 +53,11 @@ class Threads:
 
 def comparing(reader: Reader, seen: Vectors | None = QUERY, reach: int = 0) -> KeptSentences:
     reading = type("Reading", (), {"threads": Threads(), "reader": reader})
-    return KeptSentences(cast(Reading, reading), lambda text: seen, 7, reach)
+
+    async def vector_of(question: str) -> Vectors | None:
+        return seen
+
+    return KeptSentences(cast(Reading, reading), vector_of, 7, reach)
 
 
 def prompt(question: str, *texts: str) -> GenerationRequest:
@@ -100,20 +106,39 @@ async def test_answers_do_without_where_it_is_not_known() -> None:
     assert await comparing(reader).compared(context(), "kb", asked) is asked
 
 
-def test_it_is_off_without_what_it_needs() -> None:
-    def reading(sentences: SentenceSettings) -> Reading:
-        settings = Settings()
-        ingest = type("Ingest", (), {"sentences": sentences})
-        told = type(
-            "Settings",
-            (),
-            {"ingest": ingest, "context": settings.context, "embedding": settings.embedding},
-        )
-        return cast(Reading, type("Reading", (), {"settings": told}))
+class Embedder:
+    """Makes and remembers one vector."""
 
-    embedder: Any = type(
-        "Embedder", (), {"seen": None, "spec": type("S", (), {"fingerprint": "f"})}
-    )
-    assert open_comparing(reading(SentenceSettings()), None) is None
-    assert open_comparing(reading(SentenceSettings(questions_in=())), embedder) is None
-    assert open_comparing(reading(SentenceSettings()), embedder) is not None
+    spec = EmbedderSpec("fake", "f", 4, 512)
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def seen(self, text: str) -> Vectors | None:
+        return QUERY
+
+    async def embed(self, texts: Sequence[str], *, kind: str) -> Vectors:
+        self.made += 1
+        return QUERY
+
+
+def reading(sentences: SentenceSettings, embedder: Embedder | None) -> Reading:
+    settings = msgspec.structs.replace(Settings(), ingest=IngestSettings(sentences=sentences))
+    parts = {"settings": settings, "embedder": embedder, "reader": Reader(), "threads": Threads()}
+    return cast(Reading, type("Reading", (), parts))
+
+
+def test_it_is_off_without_what_it_needs() -> None:
+    assert open_comparing(reading(SentenceSettings(), None), None) is None
+    assert open_comparing(reading(SentenceSettings(questions_in=()), Embedder()), None) is None
+
+
+async def test_a_question_is_embedded_again_only_where_nobody_remembers() -> None:
+    asked = prompt("大门几点关？", TEXT)
+    for remembering, made in ((True, 0), (False, 1)):
+        embedder = Embedder()
+        cached = cast(CachedEmbedder, embedder) if remembering else None
+        part = open_comparing(reading(SentenceSettings(), embedder), cached)
+        assert part is not None
+        assert (await part.compared(context(), "kb", asked)).sentences
+        assert embedder.made == made
