@@ -334,18 +334,13 @@ def rates(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         mine = [one for one in outcomes if one.item.kind == kind]
         if not mine:
             continue
-        row = {"count": len(mine), "refused": share(one.refused for one in mine)}
+        row = {"count": len(mine), "refused": natural.share(one.refused for one in mine)}
         if kind == "answerable":
-            row["right"] = share(one.right for one in mine)
-            row["wrong"] = share(not one.refused and not one.right for one in mine)
+            row["right"] = natural.share(one.right for one in mine)
+            row["wrong"] = natural.share(not one.refused and not one.right for one in mine)
         found[kind] = row
     found["ms_median"] = round(float(np.median([one.milliseconds for one in outcomes])), 3)
     return found
-
-
-def share(hits: Any) -> float:
-    """The share of true ones."""
-    return round(float(np.mean(list(hits))), 3)
 
 
 def table(before: Sequence[Outcome], after: Sequence[Outcome]) -> dict[str, Any]:
