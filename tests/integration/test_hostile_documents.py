@@ -21,7 +21,7 @@ from tests.pdf import pdf_of
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 COUNTERS = "tests.integration.strange_counters"
 SETTINGS = PoolSettings(
-    workers=2, task_timeout_s=8.0, task_cpu_s=6, worker_memory_bytes=600_000_000
+    workers=2, task_timeout_s=60.0, task_cpu_s=6, worker_memory_bytes=600_000_000
 )
 
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -69,13 +70,21 @@ def change_and_look(server: Served, lines: list[Line], rounds: int) -> list[floa
     return took
 
 
-def test_what_was_acknowledged_is_seen_by_every_process_at_once(tmp_path: Path) -> None:
-    with several(tmp_path) as (server, lines):
-        change_and_look(server, lines, rounds=20)
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, list[Line]]]:
+    with several(tmp_path_factory.mktemp("alone")) as found:
+        yield found
+
+
+def test_what_was_acknowledged_is_seen_by_every_process_at_once(
+    alone: tuple[Served, list[Line]],
+) -> None:
+    change_and_look(*alone, rounds=20)
 
 
 def freeze_and_look(server: Served, lines: list[Line], within_s: float) -> None:
     """Acknowledgements while the workers stand still, and what they answer when they go on."""
+    change_until_acknowledged(server, "first.md", "first")
     frozen = workers(server)
     for one in frozen:
         one.suspend()
@@ -97,20 +106,30 @@ def freeze_and_look(server: Served, lines: list[Line], within_s: float) -> None:
     assert [line.found("first") for line in lines] == [set()] * len(lines)
 
 
-def test_a_frozen_worker_holds_up_nobody_and_wakes_up_to_the_truth(tmp_path: Path) -> None:
-    with several(tmp_path) as (server, lines):
-        freeze_and_look(server, lines, within_s=1.0)
+def test_a_frozen_worker_holds_up_nobody_and_wakes_up_to_the_truth(
+    alone: tuple[Served, list[Line]],
+) -> None:
+    freeze_and_look(*alone, within_s=1.0)
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_what_was_acknowledged_outlives_a_killed_writer(tmp_path: Path, shared: bool) -> None:
+@pytest.mark.parametrize(
+    ("shared", "rounds"),
+    [
+        (False, 2),
+        (True, 2),
+        *(pytest.param(one, 4, marks=pytest.mark.slow) for one in (False, True)),
+    ],
+)
+def test_what_was_acknowledged_outlives_a_killed_writer(
+    tmp_path: Path, shared: bool, rounds: int
+) -> None:
     with ExitStack() as stack:
         config = LEXICAL
         if shared:
             config = sharing(stack.enter_context(keeper()))
         with served(tmp_path, config, "--workers", "2") as server:
             acknowledged: set[str] = set()
-            for round_ in range(3):
+            for round_ in range(rounds):
                 with ThreadPoolExecutor(8) as pool:
                     asked = [
                         pool.submit(put_one, server, f"r{round_}n{number}") for number in range(40)
@@ -124,7 +143,7 @@ def test_what_was_acknowledged_outlives_a_killed_writer(tmp_path: Path, shared: 
                 server.restart()
                 for name in acknowledged:
                     assert server.ask.found("kb", f"word{name}", 3) >= {f"{name}.md"}
-            assert len(acknowledged) > 15
+            assert len(acknowledged) > 5 * rounds
             assert server.ask.put("kb", "last.md", "# last\n\nlast\n").status == 200
 
 
@@ -155,48 +174,64 @@ version_lease_ms = {LEASE_MS}
 """
 
 
+class Together(NamedTuple):
+    """Three processes, a connection to each, and what is between them."""
+
+    server: Served
+    lines: list[Line]
+    redis: ValkeyServer
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Together]:
+    folder = tmp_path_factory.mktemp("together")
+    with keeper() as redis, several(folder, sharing(redis)) as (server, lines):
+        yield Together(server, lines, redis)
+
+
 def test_a_shared_kb_is_seen_everywhere_at_once_and_waits_for_a_frozen_worker(
-    tmp_path: Path,
+    together: Together,
 ) -> None:
-    with keeper() as redis, several(tmp_path, sharing(redis)) as (server, lines):
-        took = change_and_look(server, lines, rounds=10)
-        assert median(took) < LEASE_MS / 1000 / 2, "others confirm long before they must"
-        freeze_and_look(server, lines, within_s=LEASE_MS / 1000 + 1.0)
+    server, lines, _ = together
+    took = change_and_look(server, lines, rounds=10)
+    assert median(took) < LEASE_MS / 1000 / 2, "others confirm long before they must"
+    freeze_and_look(server, lines, within_s=LEASE_MS / 1000 + 1.0)
 
 
-def test_without_its_authority_a_shared_kb_is_asked_but_not_changed(tmp_path: Path) -> None:
-    with keeper() as redis, several(tmp_path, sharing(redis)) as (server, lines):
-        assert server.ask.put("local", "one.md", "# one\n").status == 200
-        # A lease that was late while the processes started makes one of them degraded for a moment.
-        until(lambda: server.ask("GET", "/readyz").json["status"] == "ready")
-        os.kill(process_id(redis), signal.SIGSTOP)
-        try:
-            version = server.ask.version("kb")
-            for _ in range(3):
-                assert server.ask.put("kb", "refused.md", "# refused\n").status == 503
-                assert server.ask.delete("kb", "first.md").status == 503
-            assert server.ask.version("kb") == version, "refused before anything was committed"
-            time.sleep(LEASE_MS / 1000)
-            assert [line.found("first") for line in lines] == [{"first.md"}] * len(lines)
-            assert server.ask.put("local", "two.md", "# two\n").status == 200
-            assert server.ask.found("local", "two") == {"two.md"}
-            until(lambda: server.ask("GET", "/readyz").json["status"] == "degraded")
-        finally:
-            os.kill(process_id(redis), signal.SIGCONT)
-        until(lambda: server.ask.put("kb", "again.md", "# again\n").status == 200)
-        change_and_look(server, lines, rounds=3)
-        until(lambda: server.ask("GET", "/readyz").json["status"] == "ready")
+def test_without_its_authority_a_shared_kb_is_asked_but_not_changed(together: Together) -> None:
+    server, lines, redis = together
+    change_until_acknowledged(server, "first.md", "first")
+    assert server.ask.put("local", "one.md", "# one\n").status == 200
+    # A lease that was late while the processes started makes one of them degraded for a moment.
+    until(lambda: server.ask("GET", "/readyz").json["status"] == "ready")
+    os.kill(process_id(redis), signal.SIGSTOP)
+    try:
+        version = server.ask.version("kb")
+        for _ in range(3):
+            assert server.ask.put("kb", "refused.md", "# refused\n").status == 503
+            assert server.ask.delete("kb", "first.md").status == 503
+        assert server.ask.version("kb") == version, "refused before anything was committed"
+        time.sleep(LEASE_MS / 1000)
+        assert [line.found("first") for line in lines] == [{"first.md"}] * len(lines)
+        assert server.ask.put("local", "two.md", "# two\n").status == 200
+        assert server.ask.found("local", "two") == {"two.md"}
+        until(lambda: server.ask("GET", "/readyz").json["status"] == "degraded")
+    finally:
+        os.kill(process_id(redis), signal.SIGCONT)
+    until(lambda: server.ask.put("kb", "again.md", "# again\n").status == 200)
+    change_and_look(server, lines, rounds=3)
+    until(lambda: server.ask("GET", "/readyz").json["status"] == "ready")
 
 
-def test_an_authority_that_loses_its_memory_is_told_again(tmp_path: Path) -> None:
-    with keeper() as redis, several(tmp_path, sharing(redis)) as (server, lines):
+def test_an_authority_that_loses_its_memory_is_told_again(together: Together) -> None:
+    server, lines, redis = together
+    change_and_look(server, lines, rounds=2)
+    with Valkey.from_url(redis.connection_url) as client:
+        client.flushall()
         change_and_look(server, lines, rounds=2)
-        with Valkey.from_url(redis.connection_url) as client:
-            client.flushall()
-            change_and_look(server, lines, rounds=2)
-            client.flushall()
-            [key] = until(lambda: client.keys("*versions}:kb"))
-            until(lambda: int(client.hget(key, "version") or 0) == server.ask.version("kb"))
+        client.flushall()
+        [key] = until(lambda: client.keys("*versions}:kb"))
+        until(lambda: int(client.hget(key, "version") or 0) == server.ask.version("kb"))
 
 
 def test_a_folder_of_a_shared_kb_is_read_when_its_authority_is_there(tmp_path: Path) -> None:
