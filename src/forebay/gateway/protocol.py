@@ -22,6 +22,9 @@ _PHRASES = {
 }
 
 
+_CONTINUE = b"HTTP/1.1 100 "
+
+
 class HeadersTooLarge(ValueError):
     """The request line and headers are over the bound."""
 
@@ -41,8 +44,8 @@ class _HeadWithBody:
         self._waiting: asyncio.Handle | None = None
 
     def write(self, data: bytes) -> None:
-        """Write, unless it is the first piece."""
-        if self._head is None:
+        """Write, unless it is the first piece; leave to send a body is no piece of a response."""
+        if self._head is None or data.startswith(_CONTINUE):
             self._transport.write(data)
         elif self._waiting is None:
             self._head, self._waiting = data, self._loop.call_soon(self._write_head)
@@ -50,6 +53,10 @@ class _HeadWithBody:
             self._waiting.cancel()
             head, self._head = self._head, None
             self._transport.write(head + data)
+
+    def is_closing(self) -> bool:
+        """Whether it is closed, or about to be."""
+        return self._transport.is_closing()
 
     def close(self) -> None:
         """Write what waits, and close."""

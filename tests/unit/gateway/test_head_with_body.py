@@ -17,6 +17,9 @@ class Transport:
     def close(self) -> None:
         self.written.append(b"closed")
 
+    def is_closing(self) -> bool:
+        return self.written[-1:] == [b"closed"]
+
 
 def joined() -> tuple[Transport, _HeadWithBody]:
     transport = Transport()
@@ -53,3 +56,15 @@ async def test_closing_writes_what_waits() -> None:
     transport, response = joined()
     response.close()
     assert transport.written == [b"closed"]
+
+
+async def test_leave_to_send_a_body_goes_at_once_and_the_head_still_waits_for_its_body() -> None:
+    transport, response = joined()
+    response.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert transport.written == [b"HTTP/1.1 100 Continue\r\n\r\n"]
+    response.write(b"head ")
+    response.write(b"body")
+    assert transport.written[1:] == [b"head body"]
+    assert not response.is_closing()
+    response.close()
+    assert response.is_closing()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Sequence
 
@@ -28,6 +29,23 @@ def test_a_refused_body_is_taken_in_before_the_last_answer(headers: dict[str, st
 
 def test_a_client_that_waits_for_a_go_is_refused_at_once() -> None:
     with serving(World(settings=quick())) as address, RawClient(address) as client:
+        client.send(f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999999\r\n")
+        client.send("connection: close\r\nexpect: 100-continue\r\n\r\n")
+        assert status(client.read()) == 413
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 1 << 20])
+def test_a_client_that_waits_for_a_go_gets_it_and_then_its_answer(kept_bytes: int) -> None:
+    """Curl waits so before any body of more than a megabyte."""
+    body = json.dumps(ASK).encode()
+    world = World(settings=quick(), recollecting=lambda *_: None, replays_max_bytes=kept_bytes)
+    with serving(world) as address, RawClient(address) as client:
+        for _ in range(3):
+            client.send(f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n")
+            client.send(f"content-length: {len(body)}\r\n\r\n")
+            assert client.read_until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            client.send(body)
+            assert status(client.read_until(b'"system_fingerprint":null}')) == 200
         client.send(f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999999\r\n")
         client.send("connection: close\r\nexpect: 100-continue\r\n\r\n")
         assert status(client.read()) == 413
