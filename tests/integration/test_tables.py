@@ -135,3 +135,34 @@ def test_a_cell_is_found_by_row_and_column(
     )
     colon = "：" if language == "zh" else ": "
     assert f"2019{colon}{row[1]}" in "".join(answer.pieces)
+
+
+PIPED = {
+    "types.md": "# Types\n\n| Valve | Note | Price |\n|---|---|---|\n"
+    "| V1 | `a\\|b` type | EUR 10 |\n| V2 | plain type | EUR 20 |\n",
+    "types.txt": "| Valve | Note | Price |\n|---|---|---|\n"
+    "| V1 | `a\\|b` type | EUR 10 |\n| V2 | plain type | EUR 20 |\n",
+    "types.csv": "Valve,Note,Price\nV1,a|b type,EUR 10\nV2,plain type,EUR 20\n",
+}
+
+
+@pytest.mark.parametrize("name", PIPED)
+@pytest.mark.parametrize(
+    ("question", "language", "said"),
+    [
+        ("What is the price of valve V1?", "en", "Price: EUR 10"),
+        ("V1的价格", "zh", "Price：EUR 10"),
+    ],
+)
+def test_a_pipe_within_a_cell_moves_no_column(
+    name: str, question: str, language: str, said: str
+) -> None:
+    extracted = parse(PIPED[name].encode(), name=name)
+    [chunk] = StructureChunker(ChunkSettings(), EstimatedTokenCounter()).chunk(extracted)
+    request = generation_request(question, language=language)
+    hit = passage(chunk.text, number=1, score=0.9)
+    answer = ExtractiveGenerator(WordCounter()).draft(
+        msgspec.structs.replace(request, passages=(hit,))
+    )
+    assert said in "".join(answer.pieces), answer.pieces
+    assert "a\\|b" not in "".join(answer.pieces)

@@ -16,6 +16,7 @@ import msgspec
 
 from forebay.generation.terms import HAN, Term, fold, stems
 from forebay.kernel.documents import Hit
+from forebay.kernel.rows import cells_of, ends_framed
 
 T = TypeVar("T")
 UnitKind = Literal["sentence", "row", "item", "code", "heading"]
@@ -179,8 +180,7 @@ def cells(row: str) -> list[str]:
     A pipe at the beginning alone stands after an empty cell: over the names of the rows.
     """
     body = row.strip()
-    framed = len(body) > 1 and body.startswith("|") and body.endswith("|")
-    return [cell.strip() for cell in (body[1:-1] if framed else body).split("|")]
+    return cells_of(body, framed=len(body) > 1 and body.startswith("|") and ends_framed(body))
 
 
 def is_row(line: str) -> bool:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from forebay.ingest.sentences import line_spans, natural_cut, sentence_spans, tail_cuts
 from forebay.ingest.settings import ChunkSettings
 from forebay.kernel.documents import Block, BlockKind, ChunkDraft, Extracted
+from forebay.kernel.rows import BORDER
 from forebay.kernel.stages import TokenCounter
 
 _GLUED: frozenset[BlockKind] = frozenset({"heading", "table_header"})
@@ -334,7 +335,7 @@ def _row_groups(
             table, group = block.table, None
         row = extracted.text[block.start : block.end]
         name = row.strip(" |")
-        if "|" not in name:
+        if BORDER.search(name) is None:
             start = block.start + row.index(name)
             group = (start, start + len(name)) if name else None
         elif group is not None:

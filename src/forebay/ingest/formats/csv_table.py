@@ -12,6 +12,7 @@ from forebay.ingest.settings import IngestLimits
 from forebay.ingest.source import Source
 from forebay.ingest.text import TextBuilder, squeeze
 from forebay.kernel.documents import BlockKind, Extracted
+from forebay.kernel.rows import row_of
 
 _DELIMITERS = ",\t;|"
 _SNIFFED_CHARACTERS = 16_000
@@ -58,7 +59,7 @@ def add_rows(
     number = builder.next_table()
     for header, cells in mark_header(_filled(rows)):
         kind: BlockKind = "table_header" if header else "table_row"
-        builder.add(kind, " | ".join(cells), table=number, page=page)
+        builder.add(kind, row_of(cells), table=number, page=page)
 
 
 def _filled(rows: Iterable[Iterable[str]]) -> Iterator[list[str]]:

@@ -14,6 +14,7 @@ from forebay.ingest.settings import IngestLimits
 from forebay.ingest.source import Source
 from forebay.ingest.text import TextBuilder, squeeze, tidy
 from forebay.kernel.documents import BlockKind, Extracted
+from forebay.kernel.rows import row_of
 
 if TYPE_CHECKING:
     from lxml import etree
@@ -227,7 +228,7 @@ class _Walker:
                 rows.append(shown)
         for index, (header, shown) in enumerate(mark_header(rows)):
             kind: BlockKind = "table_header" if header or index < named else "table_row"
-            self._builder.add(kind, " | ".join(shown), table=number)
+            self._builder.add(kind, row_of(shown), table=number)
 
     def _cell(self, cell: etree._Element) -> str:
         """A cell's text; rows of a table inside it follow each other."""

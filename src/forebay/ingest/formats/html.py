@@ -12,6 +12,7 @@ from forebay.ingest.settings import IngestLimits
 from forebay.ingest.source import Source
 from forebay.ingest.text import TextBuilder, squeeze, tidy
 from forebay.kernel.documents import BlockKind, Extracted
+from forebay.kernel.rows import row_of
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
@@ -207,5 +208,5 @@ class _Walker:
         number = self._builder.next_table()
         for header, cells in rows:
             kind: BlockKind = "table_header" if header else "table_row"
-            self._builder.add(kind, " | ".join(cells), table=number, page=self._page)
+            self._builder.add(kind, row_of(cells), table=number, page=self._page)
         return True

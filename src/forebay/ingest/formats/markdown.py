@@ -13,6 +13,7 @@ from forebay.ingest.settings import IngestLimits
 from forebay.ingest.source import Source
 from forebay.ingest.text import TextBuilder, squeeze, tidy
 from forebay.kernel.documents import Extracted
+from forebay.kernel.rows import row_of
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -139,7 +140,7 @@ class _Walker:
         elif kind == "tr_open":
             self._cells = []
         elif kind == "tr_close" and self._cells is not None:
-            row = " | ".join(self._cells)
+            row = row_of(self._cells)
             if row.strip(" |"):
                 self._builder.add(
                     "table_header" if self._head else "table_row", row, table=self._table

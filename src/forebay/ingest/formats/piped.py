@@ -8,6 +8,7 @@ from itertools import groupby
 
 from forebay.ingest.formats.table_head import mark_header
 from forebay.kernel.documents import Block
+from forebay.kernel.rows import cells_of, ends_framed
 
 _RULE = re.compile(r"[\s|:\-+=]+")
 _LEAST_ROWS = 2
@@ -34,9 +35,9 @@ def table_regions(text: str, start: int, end: int) -> list[tuple[Span, bool]]:
 def table_blocks(text: str, start: int, end: int, number: int) -> list[Block]:
     """Return the rows of a table as blocks; a line drawn under the first makes it the header."""
     spans = list(_lines(text, start, end))
-    framed = all(text[first] == "|" == text[last - 1] for first, last in spans)
+    framed = all(text[first] == "|" and ends_framed(text[first:last]) for first, last in spans)
     ruled = len(spans) > 1 and _RULE.fullmatch(text, *spans[1]) is not None
-    cells = [_cells(text[first:last], framed) for first, last in spans]
+    cells = [cells_of(text[first:last], framed=framed) for first, last in spans]
     header = [header for header, _ in mark_header(cells)]
     if ruled:
         header[:2] = [True, True]
@@ -49,10 +50,6 @@ def table_blocks(text: str, start: int, end: int, number: int) -> list[Block]:
 def _is_row(text: str, span: Span) -> bool:
     line = text[span[0] : span[1]]
     return " | " in line or (line[0] == "|" and line.count("|") > 1)
-
-
-def _cells(line: str, framed: bool) -> list[str]:
-    return [cell.strip() for cell in (line[1:-1] if framed else line).split("|")]
 
 
 def _lines(text: str, start: int, end: int) -> Iterator[Span]:
