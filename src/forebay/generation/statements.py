@@ -8,7 +8,6 @@ fitted apart for Chinese, whose words are cut and not given. Constants: ``benchm
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import mul
 
 import msgspec
 
@@ -17,7 +16,7 @@ from forebay.generation.contrast import is_arbitrary, tells_of_another
 from forebay.generation.passages import cells
 from forebay.generation.subjects import Subject
 from forebay.generation.support import Reading, Scored, held_of
-from forebay.generation.terms import NAME_WEIGHT, WORD_WEIGHT, Term, stems
+from forebay.generation.terms import NAME_WEIGHT, WORD_WEIGHT, Term, fold, stems
 from forebay.generation.things import is_thing
 from forebay.kernel.documents import Hit
 
@@ -74,7 +73,7 @@ def tells(
     kind, subject = asked
     if _only_common(terms, reading):
         return False
-    left, said = _open(terms, reading, chosen)
+    said = open_share(terms, reading, chosen)
     if said >= 1.0 and _names_nowhere(terms, reading):
         # Only a title above speaks of what is asked: an owner stands for no director.
         return False
@@ -94,6 +93,7 @@ def tells(
             subject, kind.unnamed(terms), reading, chosen
         ):
             return False
+    left = said if reading.features.crossing else open_share(terms, reading, chosen, hits)
     share = max(hits[one.passage].score for one in chosen) if reading.features.share else 0.0
     if reading.features.crossing:
         telling = model.crossing
@@ -178,26 +178,25 @@ def _in_cells(term: Term, row: Scored) -> bool:
     return term.key in text.lower() if term.han else term.key in stems(text)
 
 
-def open_share(terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]) -> float:
-    """Share of the question's weight that the best statement's passage lacks, 0..1."""
-    return _open(terms, reading, chosen)[0]
-
-
-def _open(terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]) -> tuple[float, float]:
-    """The share of the question's weight that the best statement's passage lacks, with and without
-    its headings: they are said of each statement, and may well be the question.
+def open_share(
+    terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored], hits: Sequence[Hit] = ()
+) -> float:
+    """Share of the question's weight that the best statement's passage lacks, 0..1; with ``hits``
+    what stands in its headings counts, too: they are said of each statement, and may well be the
+    question. A title is said of all that is told.
     """
     total = sum(term.weight for term in terms) or 1.0
     best = max(chosen, key=lambda one: (one.fit, -one.passage))
     around = [one.own for one in reading.units if one.passage == best.passage]
-    head = (0.0,) * len(terms) if reading.features.crossing else reading.heads[best.passage]
-    most = [max(own[at] for own in around) for at in range(len(terms))]
-    weights = [term.weight for term in terms]
-    open_ = [1.0 - max(here, _HEAD * above) for here, above in zip(most, head, strict=True)]
-    return (
-        sum(map(mul, weights, open_)) / total,
-        1.0 - sum(map(mul, weights, most)) / total,
-    )
+    held = [max(own[at] for own in around) for at in range(len(terms))]
+    heading = fold(" ".join(hits[best.passage].chunk.heading_path)) if hits else ""
+    if heading:
+        above = stems(heading)
+        held = [
+            max(here, _HEAD * (term.key in (heading if term.han else above)))
+            for here, term in zip(held, terms, strict=True)
+        ]
+    return sum(term.weight * (1.0 - here) for here, term in zip(held, terms, strict=True)) / total
 
 
 def _tells_of_another(terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]) -> bool:
