@@ -85,8 +85,9 @@ def tells(
         return False
     if _tells_of_another(terms, reading, chosen):
         return False
-    if not reading.features.crossing:
-        best = fullest(terms, chosen)
+    best = fullest(terms, chosen)
+    if best.unit.has_han == any(term.han for term in terms):
+        # Of a statement in the other script nobody can tell what it lacks.
         if tells_of_another(terms, best, reading, measure=kind.asked not in ("who", "place")):
             return False
         if is_arbitrary(terms, best, reading, kind) and named_share(

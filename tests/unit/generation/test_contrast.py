@@ -187,3 +187,28 @@ def test_across_languages_the_nearer_of_two_alike_is_asked_about(
     found = ExtractiveGenerator(WordCounter()).draft(request)
     assert found.refused == (told is None)
     assert told is None or told in "".join(found.pieces)
+
+
+@pytest.mark.parametrize(
+    ("question", "texts", "told"),
+    [
+        (
+            "泵房里最多可以放多少升机油？",
+            ("Up to 5 litres of oil may stand in the pump house.",
+             "Up to 9 litres of paint may stand in the pump house.", "泵房在八点打扫。"),
+            "5 litres",
+        ),
+        (
+            "How many litres of oil may stand in the pump house?",
+            ("泵房里最多可以放5升机油。", "泵房里最多可以放9升油漆。",
+             "The pump house is swept at eight."),
+            "5升",
+        ),
+    ],
+)  # fmt: skip
+def test_words_that_a_statement_in_another_language_cannot_have_are_not_lacking(
+    question: str, texts: tuple[str, ...], told: str
+) -> None:
+    quoted, refused = draft(question, *texts)
+    assert refused or told in quoted
+    assert not refused
