@@ -35,6 +35,11 @@ _AFTER = {True: 2, False: 1}
 _LEAN = 0.1
 """Deviations that a statement about the thing asked about is nearer, at least, than its like."""
 _ENDS = frozenset(".。!！;；?？")
+_COMPARING = frozenset({
+    *stems("difference differences differ differs different compare compared comparison versus vs"),
+    *"区别 差别 差异 不同 异同 不一样 比较 对比 相比".split(),
+})  # fmt: skip
+"""What says that things are compared: a statement about one of them lacks the other."""
 
 
 def tells_of_another(
@@ -99,7 +104,7 @@ def is_arbitrary(terms: Sequence[Term], best: Scored, reading: Reading, kind: An
     """Whether another statement holds the same of the question and tells of something else: then
     neither says what is asked of the thing.
     """
-    if not _tells_one_thing(best.unit):
+    if not _tells_one_thing(best.unit) or any(term.key in _COMPARING for term in terms):
         return False
     above = reading.heads[best.passage]
     if not any(

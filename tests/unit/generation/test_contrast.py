@@ -212,3 +212,25 @@ def test_words_that_a_statement_in_another_language_cannot_have_are_not_lacking(
     quoted, refused = draft(question, *texts)
     assert refused or told in quoted
     assert not refused
+
+
+@pytest.mark.parametrize(
+    ("question", "texts"),
+    [
+        (
+            "What is the difference between annual leave and sick leave?",
+            ("# Annual leave\n\nEvery employee has 12 days of annual leave a year. Unused days of "
+             "annual leave may be carried over until March.",
+             "# Sick leave\n\nSick leave is paid for 30 days."),
+        ),
+        (
+            "年假和病假有什么区别？",
+            ("# 年假\n\n每位员工每年有12天年假。没有休完的年假可以结转到次年三月底。",
+             "# 病假\n\n病假带薪30天。病假从第三天起需要医院证明。"),
+        ),
+    ],
+)  # fmt: skip
+def test_a_statement_about_one_of_the_things_compared_may_lack_the_other(
+    question: str, texts: tuple[str, ...]
+) -> None:
+    assert not draft(question, *texts)[1]
