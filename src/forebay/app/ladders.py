@@ -64,8 +64,10 @@ async def open_ladder(
     if embedder is not None and reading.embedder is not None:
         # A remembered vector says nothing of the embedder.
         probe = MeaningRetriever(get, reading.embedder, *shared)
-        # What a dear model is asked for, the light one says outside the search.
-        scorer = None if reranking is None or reranking.dear else reranking.light.relevances
+        # Elsewhere the light model has a time-out of its own, and what it says decides whether a
+        # dear one is asked.
+        here = settings.embed_in_line and reranking is not None and reranking.dear is None
+        scorer = reranking.light.relevances if here and reranking is not None else None
         ranked = reranking is not None
         hybrid = HybridRetriever(get, embedder, *shared, with_vectors=ranked, scorer=scorer)
         rungs = [

@@ -141,9 +141,10 @@ class RetrievalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     embed_in_line: Annotated[
         bool,
         Meta(
-            description="Queries are embedded by the threads that search, in the order of requests "
-            "and without changes of threads, where the model runs in this process: a shorter tail "
-            "on one or two cores; a model that hangs holds these threads up."
+            description="Queries are embedded, and hits scored by the light reranker, by the "
+            "threads that search, in the order of requests and without changes of threads, where "
+            "the models run in this process: a shorter tail on one or two cores; a model that "
+            "hangs holds these threads up."
         ),
     ] = False
     words_timeout_ms: Annotated[
