@@ -219,8 +219,8 @@ def test_words_that_a_statement_in_another_language_cannot_have_are_not_lacking(
     [
         (
             "What is the difference between annual leave and sick leave?",
-            ("# Annual leave\n\nEvery employee has 12 days of annual leave a year. Unused days of "
-             "annual leave may be carried over until March.",
+            (("# Annual leave\n\nEvery employee has 12 days of annual leave a year. Unused days of "
+             "annual leave may be carried over until March."),
              "# Sick leave\n\nSick leave is paid for 30 days."),
         ),
         (
