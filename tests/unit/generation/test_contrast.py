@@ -214,14 +214,23 @@ def test_words_that_a_statement_in_another_language_cannot_have_are_not_lacking(
     assert not refused
 
 
+ANNUAL_LEAVE = """# Annual leave
+
+Every employee has 12 days of annual leave a year. Unused days of annual leave may be carried over
+until the end of March.
+"""
+SICK_LEAVE = """# Sick leave
+
+Sick leave is paid for 30 days. A certificate is needed from the third day of sick leave.
+"""
+
+
 @pytest.mark.parametrize(
     ("question", "texts"),
     [
         (
             "What is the difference between annual leave and sick leave?",
-            (("# Annual leave\n\nEvery employee has 12 days of annual leave a year. Unused days of "
-             "annual leave may be carried over until March."),
-             "# Sick leave\n\nSick leave is paid for 30 days."),
+            (ANNUAL_LEAVE, SICK_LEAVE),
         ),
         (
             "年假和病假有什么区别？",
@@ -233,4 +242,7 @@ def test_words_that_a_statement_in_another_language_cannot_have_are_not_lacking(
 def test_a_statement_about_one_of_the_things_compared_may_lack_the_other(
     question: str, texts: tuple[str, ...]
 ) -> None:
-    assert not draft(question, *texts)[1]
+    hits = [passage(text, number=at, score=0.9) for at, text in enumerate(texts, 1)]
+    language = "en" if question.isascii() else "zh"
+    request = msgspec.structs.replace(asked(question, language=language), passages=tuple(hits))
+    assert not ExtractiveGenerator(WordCounter()).draft(request).refused
