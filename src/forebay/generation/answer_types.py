@@ -105,7 +105,7 @@ _ASKS_AND_SHOWS = (
         (
             r"[元块圆鎊镑¥￥$€£]|cny|rmb|usd|eur|gbp|yuan|dollar|euro|pound|cent|免费|free|price|"
             r"money"
-            r"|钱|million|billion|亿|万|rate|fee"
+            r"|钱|million|billion|亿|万|\brate|fee"
         ),
     ),
     (

@@ -147,7 +147,8 @@ class Subject:
         return any(key.replace("-", "") in (*code[:2], "".join(code)) for code in self._codes)
 
     def _another_code(self, unit: Unit, head: Unit) -> bool:
-        there = unit.known(_codes)
+        # What stands under the title of another model is said of that one.
+        there = unit.known(_codes) or head.known(_codes)
         if not there or there & self._codes or head.known(_codes) & self._codes:
             return False
         return {code[0] for code in there} >= {code[0] for code in self._codes}

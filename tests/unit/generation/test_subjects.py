@@ -137,3 +137,18 @@ def test_what_a_chinese_question_begins_with_is_what_it_is_about() -> None:
     assert "分店" not in asked and "平方米" in asked
     assert subject.begins([unit])
     assert not subject.begins(read("德累斯顿分店去年赚了75万元。").units)
+
+
+@pytest.mark.parametrize(
+    ("question", "statement", "title"),
+    [
+        ("How often is the LK-370 cleaned?", "Clean the housing every month.", "LK-350 manual"),
+        ("LK-370多久清洁一次？", "外壳每月清洁一次。", "LK-350使用手册"),
+    ],
+)
+def test_what_stands_under_the_title_of_another_model_is_about_that_one(
+    question: str, statement: str, title: str
+) -> None:
+    assert is_another(question, statement, title)
+    assert not is_another(question, statement, title.replace("350", "370"))
+    assert not is_another(question, statement, "RX-9")
