@@ -100,11 +100,16 @@ def leans_away(chosen: Sequence[Scored], reading: Reading) -> bool:
     return bool(apart) and sum(apart) < _LEAN * len(apart)
 
 
+def compares(terms: Sequence[Term]) -> bool:
+    """Whether a question compares things."""
+    return any(term.key in _COMPARING for term in terms)
+
+
 def is_arbitrary(terms: Sequence[Term], best: Scored, reading: Reading, kind: AnswerType) -> bool:
     """Whether another statement holds the same of the question and tells of something else: then
     neither says what is asked of the thing.
     """
-    if not _tells_one_thing(best.unit) or any(term.key in _COMPARING for term in terms):
+    if not _tells_one_thing(best.unit) or compares(terms):
         return False
     above = reading.heads[best.passage]
     if not any(

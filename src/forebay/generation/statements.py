@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from forebay.generation.answer_types import AnswerType
-from forebay.generation.contrast import is_arbitrary, tells_of_another
+from forebay.generation.contrast import compares, is_arbitrary, tells_of_another
 from forebay.generation.passages import cells
 from forebay.generation.subjects import Subject
 from forebay.generation.support import Reading, Scored, held_of
@@ -220,7 +220,9 @@ def named_share(
     subject: Subject, terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]
 ) -> float:
     """Share that no passage has, where short statements hold only what is asked about."""
-    if any(len(one.unit.text) > _SAYS_ONE_THING[one.unit.has_han] for one in chosen):
+    if compares(terms) or any(
+        len(one.unit.text) > _SAYS_ONE_THING[one.unit.has_han] for one in chosen
+    ):
         return 0.0
     held = [max(one.own[at] for one in chosen) for at in range(len(terms))]
     asked_of = subject.asked_of(terms, held, [one.unit for one in chosen])
