@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from forebay.app.operations import load, run
+from forebay.app.operations import check_kb, load, run
 from forebay.app.output import Output
 from forebay.app.remote import RemoteWriting, handlers
 from forebay.app.runtime import open_process, store_folder
@@ -207,6 +207,7 @@ async def _follow(
 def kb_drop(config: Path | None, flags: dict[str, Any], name: str, output: Output) -> int:
     """Remove a kb and everything in it."""
     settings = load(config, flags)
+    check_kb(settings, name)
 
     async def work() -> int:
         async with open_changes(settings) as changes:
@@ -242,6 +243,7 @@ def kb_import(
 def kb_reembed(config: Path | None, flags: dict[str, Any], name: str, output: Output) -> int:
     """Replace a kb's vectors; waits for the end."""
     settings = load(config, flags)
+    check_kb(settings, name)
 
     async def work() -> int:
         async with open_changes(settings) as changes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -55,8 +56,7 @@ def choose_kb(settings: Settings, asked: str | None, existing: tuple[str, ...]) 
     """The kb a command means: the one named, the only configured one, the only one there is."""
     if asked is not None:
         if asked not in existing:
-            names = ", ".join(existing) or "none yet"
-            raise NotFound(f"there is no knowledge base {asked!r}; there are: {names}.")
+            raise no_such_kb(asked, existing)
         return asked
     configured = [name for name in settings.knowledge if name in existing]
     for candidates in (configured, list(existing)):
@@ -65,6 +65,28 @@ def choose_kb(settings: Settings, asked: str | None, existing: tuple[str, ...]) 
     if not existing:
         raise NotFound("the store holds no knowledge base; run `forebay ingest PATH`.")
     raise InvalidRequest(f"say which knowledge base with --kb: {', '.join(existing)}.")
+
+
+def no_such_kb(asked: str, existing: Sequence[str]) -> NotFound:
+    """What a command says of a kb that is not there: what is, and which was probably meant."""
+    near = difflib.get_close_matches(asked, existing, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    names = ", ".join(existing) or "none yet"
+    return NotFound(f"there is no knowledge base {asked!r}{hint}; there are: {names}.", param="kb")
+
+
+def check_kb(settings: Settings, name: str) -> None:
+    """Raise ``NotFound`` with the names there are when the store has no kb of that name."""
+    _with_reader(settings, lambda reader: _in_kb(reader, name, lambda: reader.kb(name)))
+
+
+def _in_kb(reader: Any, name: str, work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except NotFound as error:
+        if error.param != "kb":
+            raise
+        raise no_such_kb(name, [kb.name for kb in reader.kbs()]) from error
 
 
 def search(
@@ -185,7 +207,7 @@ def kb_show(config: Path | None, flags: dict[str, Any], name: str, output: Outpu
     settings = load(config, flags)
 
     def work(reader: Any) -> tuple[KbInfo, list[Any]]:
-        info = reader.kb(name)
+        info = _in_kb(reader, name, lambda: reader.kb(name))
         documents: list[Any] = []
         after: str | None = None
         while page := reader.documents(name, after=after, limit=1000):
@@ -228,7 +250,9 @@ def kb_export(
     """Write one knowledge base to one file, beside whatever runs."""
     settings = load(config, flags)
     name, file = words
-    _with_reader(settings, lambda reader: reader.export_kb(name, file))
+    _with_reader(
+        settings, lambda reader: _in_kb(reader, name, lambda: reader.export_kb(name, file))
+    )
     if output.as_json:
         output.result({"kb": name, "file": str(file), "bytes": file.stat().st_size})
     else:

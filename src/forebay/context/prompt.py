@@ -154,7 +154,9 @@ class PromptBuilder:
 
 def _too_long(tokens: int, budget: int) -> ContextTooLong:
     return ContextTooLong(
-        f"the question is too long: it takes at least {tokens} tokens, and {budget} fit.",
+        f"the question is too long: it takes at least {tokens} tokens, and {budget} fit; shorten "
+        "it, raise context.window_tokens, or let an engine answer, which reads long texts in "
+        "parts.",
         param="messages",
     )
 

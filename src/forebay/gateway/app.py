@@ -15,7 +15,7 @@ from typing import Any
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from forebay.gateway.directory import PREFIX, no_such_model
+from forebay.gateway.directory import PREFIX, no_such_kb, no_such_model
 from forebay.gateway.errors import ClientGone, Failure, ShuttingDown, failure, openai_error
 from forebay.gateway.exchange import Exchange, Scope
 from forebay.gateway.identity import Identity
@@ -340,7 +340,7 @@ class GatewayApp:
     def _failure(self, error: BaseException, x: Exchange) -> Failure:
         if isinstance(error, NotFound) and error.param == "kb" and x.kb is not None:
             # Dropped since the directory saw it.
-            error = no_such_model(PREFIX + x.kb)
+            error = no_such_model(PREFIX + x.kb) if x.kb_by_model else no_such_kb(x.kb)
         failed = failure(error, x.request_id)
         if failed.status == 429 or failed.detail.code in _SHED:
             self.parts.metrics.shed(failed.detail.code or "other")

@@ -53,7 +53,7 @@ class ChatRoute:
         check_supported(body)
         kb = await self._directory.kb_of_model(x.principal, body.model)
         request = answer_request(kb, body)
-        x.kb = kb
+        x.kb, x.kb_by_model = kb, True
         frame = AnswerFrame(
             id=f"chatcmpl-{self._parts.new_id()}",
             created=int(self._parts.wall_clock.now()),

@@ -39,7 +39,10 @@ class KbDirectory:
     async def kb_of_model(self, principal: Principal, model: str) -> str:
         """The kb a model name means; ``ModelNotFound`` when there is none to read."""
         if model.startswith(PREFIX):
-            return await self.kb(principal, model.removeprefix(PREFIX))
+            try:
+                return await self.kb(principal, model.removeprefix(PREFIX))
+            except ModelNotFound:
+                raise no_such_model(model) from None
         return await self.default(principal, model)
 
     async def kb(self, principal: Principal, name: str) -> str:
@@ -47,11 +50,11 @@ class KbDirectory:
         if not self._known(principal, name):
             await self._refresh(0.0)  # a kb made a moment ago is found by its maker
             if not self._known(principal, name):
-                raise no_such_model(PREFIX + name)
+                raise no_such_kb(name)
         return name
 
-    async def default(self, principal: Principal, model: str) -> str:
-        """The kb that answers for foreign model names."""
+    async def default(self, principal: Principal, model: str | None = None) -> str:
+        """The kb that answers for foreign model names, and where none is named."""
         named = principal.default_kb or self._default
         if named is not None and principal.may_read(named):
             return await self.kb(principal, named)
@@ -59,7 +62,7 @@ class KbDirectory:
         readable = [name for name in self._kbs if principal.may_read(name)]
         if len(readable) == 1:
             return readable[0]
-        raise no_such_model(model)
+        raise no_such_model(model) if model else no_default_kb()
 
     def lasting(self, principal: Principal, model: str) -> bool:
         """Whether a model name means the same kb for as long as that exists."""
@@ -88,4 +91,20 @@ def no_such_model(model: str) -> ModelNotFound:
         f"the model {model!r} does not exist or you have no access to it; "
         "GET /v1/models lists those you can use.",
         param="model",
+    )
+
+
+def no_such_kb(name: str) -> ModelNotFound:
+    """The same for what was asked for as a knowledge base."""
+    return ModelNotFound(
+        f"the knowledge base {name!r} does not exist or you have no access to it; "
+        "GET /v1/kb lists those you can use.",
+        param="kb",
+    )
+
+
+def no_default_kb() -> ModelNotFound:
+    """No knowledge base was named, and none is the one that is meant then."""
+    return ModelNotFound(
+        "there is no default knowledge base that you can use; name one as kb.", param="kb"
     )

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import msgspec
 
-from forebay.gateway.directory import PREFIX, KbDirectory, no_such_model
+from forebay.gateway.directory import KbDirectory, no_such_kb
 from forebay.gateway.errors import successor_link
 from forebay.gateway.exchange import Exchange
 from forebay.gateway.parts import GatewayParts
@@ -100,7 +100,7 @@ class KnowledgeRoutes:
         """Answer PUT /v1/kb/{kb}/documents/{id}; a kb that is not there yet begins with it."""
         kb = x.kb = x.path_params["kb"]
         if not x.principal.may_read(kb):
-            raise no_such_model(PREFIX + kb)
+            raise no_such_kb(kb)
         wait = wait_for(x)
         upload = await read_upload(x, x.path_params["id"])
         receipt = await self._knowledge.put(x.context, kb, upload, wait=wait)

@@ -56,6 +56,7 @@ class Exchange:
         self.ended = False
         self.status = 0
         self.kb: str | None = None
+        self.kb_by_model = False  # the client named it as a model
         self.model: str | None = None
         self.usage: Usage | None = None
         self.first_text_at: float | None = None

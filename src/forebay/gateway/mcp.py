@@ -158,7 +158,7 @@ class McpTools:
 
     async def _kb(self, principal: Principal, named: str | None) -> str:
         if named is None:
-            return await self._directory.default(principal, "the default knowledge base")
+            return await self._directory.default(principal)
         return await self._directory.kb(principal, named.removeprefix(PREFIX))
 
     async def _search(self, call: Call, data: bytes) -> CallToolResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.gateway.directory import PREFIX, KbDirectory
+from forebay.gateway.directory import KbDirectory
 from forebay.gateway.exchange import Exchange, stage_headers
 from forebay.gateway.parts import GatewayParts
 from forebay.gateway.rendering import (
@@ -29,6 +29,7 @@ class SearchRoute:
         """Answer one search."""
         body = await x.json(self._decoder)
         kb = x.kb = await self._kb(x.principal, body)
+        x.kb_by_model = body.kb is None
         request = SearchRequest(kb, body.query, body.top_k, body.filter or {})
         found = await self._parts.answering.search(x.context, request)
         answer = SearchAnswer(
@@ -45,4 +46,6 @@ class SearchRoute:
     async def _kb(self, principal: Principal, body: SearchBody) -> str:
         if body.kb is not None:
             return await self._directory.kb(principal, body.kb)
-        return await self._directory.kb_of_model(principal, body.model or PREFIX.rstrip("/"))
+        if body.model:
+            return await self._directory.kb_of_model(principal, body.model)
+        return await self._directory.default(principal)

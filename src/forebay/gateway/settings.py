@@ -80,7 +80,7 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str,
         msgspec.Meta(
             description="Knowledge base for model names that are not forebay/…; empty: the "
-            "tenant's first, or the only one."
+            "tenant's first, else the first of [knowledge], or the only one."
         ),
     ] = ""
     max_body_bytes: Annotated[

@@ -36,6 +36,7 @@ MAX_LINE_BYTES = 1 << 30
 _MANIFEST, _DOCUMENTS, _VECTORS = "manifest.json", "documents.jsonl", "vectors.f16"
 _MAX_MANIFEST_BYTES = 1 << 20
 _LEVEL = 3
+_ZIP_START = b"PK\x03\x04"
 _MAX_COUNT = 1 << 53
 _Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_COUNT)]
 
@@ -293,6 +294,9 @@ def open_backup(path: Path) -> Iterator[Backup]:
     """Open a backup for reading; foreign, damaged and newer files are ``InvalidRequest``."""
     with ExitStack() as stack:
         with _reading():
+            with path.open("rb") as file:
+                if not _ZIP_START.startswith(file.read(len(_ZIP_START))):
+                    raise _no_backup()
             archive = stack.enter_context(zipfile.ZipFile(path))
             backup = Backup(archive)
         yield backup
@@ -300,14 +304,14 @@ def open_backup(path: Path) -> Iterator[Backup]:
 
 def _manifest(archive: zipfile.ZipFile) -> Manifest:
     if _MANIFEST not in archive.namelist():
-        raise InvalidRequest("this file is no knowledge base backup.", param="path")
+        raise _no_backup()
     with archive.open(_MANIFEST) as file:
         data = file.read(_MAX_MANIFEST_BYTES + 1)
     if len(data) > _MAX_MANIFEST_BYTES:
         raise _damaged()
     head = msgspec.json.decode(data, type=Manifest)
     if head.format != FORMAT:
-        raise InvalidRequest("this file is no knowledge base backup.", param="path")
+        raise _no_backup()
     if head.format_version > FORMAT_VERSION:
         raise InvalidRequest(
             f"this backup has format {head.format_version}, this Forebay knows {FORMAT_VERSION}; "
@@ -366,6 +370,12 @@ def _restored(line: _Line, data: bytes, size: int) -> RestoredDocument:
         line.warnings,
     )
     return RestoredDocument(draft, tuple(vectors), line.updated_at)
+
+
+def _no_backup() -> InvalidRequest:
+    return InvalidRequest(
+        "this file is no export of a knowledge base; `forebay kb export` makes one.", param="path"
+    )
 
 
 def _damaged() -> InvalidRequest:

@@ -41,8 +41,8 @@ class StreamOptions(msgspec.Struct, frozen=True):
     include_usage: bool | None = None
 
 
-class ForebayOptions(msgspec.Struct, frozen=True):
-    """This server's own request options, under the key ``forebay``."""
+class ForebayOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """This server's own request options, under the key ``forebay``; a misspelt one is refused."""
 
     top_k: TopK | None = None
     filter: Filter | None = None

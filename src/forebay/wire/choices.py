@@ -1,4 +1,4 @@
-"""The words that a field may have, for the sentence that tells somebody theirs is none of them."""
+"""The words and fields that a place may have, for the sentence on what is none of them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,24 @@ def choices(kind: Any, place: str) -> tuple[str, ...]:
 
     Empty where it takes other values than a few words.
     """
-    found = list(_members(kind))
-    for step in _STEP.findall(place):
-        found = [member for one in found for inner in _inside(one, step) for member in inner]
-    found = [one for one in found if one is not type(None)]
+    found = [one for one in _at(kind, place) if one is not type(None)]
     if any(get_origin(one) is not Literal for one in found):
         return ()
     return tuple(str(word) for one in found for word in get_args(one))
+
+
+def fields(kind: Any, place: str) -> tuple[str, ...]:
+    """The fields of the objects at a place of ``kind``."""
+    found = [one for one in _at(kind, place) if isinstance(one, type)]
+    structs = [one for one in found if issubclass(one, msgspec.Struct)]
+    return tuple(field.encode_name for one in structs for field in msgspec.structs.fields(one))
+
+
+def _at(kind: Any, place: str) -> list[Any]:
+    found = list(_members(kind))
+    for step in _STEP.findall(place):
+        found = [member for one in found for inner in _inside(one, step) for member in inner]
+    return found
 
 
 def _members(kind: Any) -> Iterator[Any]:

@@ -7,8 +7,11 @@ import msgspec
 from forebay.wire.chat import CoverageBody, DegradationBody, Filter, QueryBody, TopK
 
 
-class SearchBody(msgspec.Struct, frozen=True):
-    """POST /v1/search; ``kb``, or ``model`` as ``forebay/<kb>``, else the default one."""
+class SearchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """POST /v1/search; ``kb``, or ``model`` as ``forebay/<kb>``, else the default one.
+
+    An unknown field is refused: there is no other client's convention to be lenient to.
+    """
 
     query: str
     top_k: TopK = 5

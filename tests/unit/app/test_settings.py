@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from forebay.app.composition import _server_settings
 from forebay.app.configuration import Configuration, build
 from forebay.app.operations import show_config
 from forebay.app.output import Output
@@ -87,3 +88,13 @@ def test_the_reference_tells_the_defaults_of_the_table() -> None:
     assert told["admission.pools.<name>.gate.limit.most"] == "1024"
     assert told["admission.retrieval.shed.max_wait_s"] == "2.0"
     assert told["tenants.[].name"] == "required"
+
+
+def test_other_model_names_go_to_the_first_configured_kb(tmp_path: Path) -> None:
+    file = tmp_path / "forebay.toml"
+    file.write_text("[knowledge.b]\npaths = []\n[knowledge.a]\npaths = []\n")
+    settings, _ = load_settings(file, {}, {})
+    assert _server_settings(settings).default_kb == "b"
+    settings, _ = load_settings(file, {"server.default_kb": "a"}, {})
+    assert _server_settings(settings).default_kb == "a"
+    assert _server_settings(Settings()).default_kb == ""

@@ -122,7 +122,9 @@ def test_the_callers_system_message_is_kept_below_the_rules() -> None:
 
 
 def test_what_cannot_fit_is_a_clear_error() -> None:
-    with pytest.raises(ContextTooLong, match="too long"):
+    with pytest.raises(
+        ContextTooLong, match=r"too long.* shorten it, raise context\.window_tokens"
+    ):
         builder(window_tokens=512).build(ask("word " * 600), [], Sampling(max_tokens=50))
     with pytest.raises(InvalidRequest, match="max_tokens"):
         builder(window_tokens=512).build(ask("Q?"), [], Sampling(max_tokens=600))

@@ -99,6 +99,21 @@ async def test_defaults(
         assert await directory.kb_of_model(principal, "gpt-9") == found
 
 
+async def test_what_is_missing_is_called_what_it_was_asked_for_as() -> None:
+    directory, _, _ = made("handbook", "secret")
+    said = []
+    for asked in (
+        directory.kb(SOME, "nope"),
+        directory.kb_of_model(SOME, "forebay/nope"),
+        directory.default(ALL),
+    ):
+        with pytest.raises(ModelNotFound) as caught:
+            await asked
+        said.append((caught.value.param, caught.value.message.split(" does not", 1)[0]))
+    assert said[:2] == [("kb", "the knowledge base 'nope'"), ("model", "the model 'forebay/nope'")]
+    assert said[2][1].startswith("there is no default knowledge base")
+
+
 async def test_named_models() -> None:
     directory, _, _ = made("handbook", "secret")
     assert await directory.kb_of_model(ALL, "forebay/secret") == "secret"

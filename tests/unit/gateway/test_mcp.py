@@ -47,7 +47,7 @@ async def check_calls(client: Client) -> None:
     assert "[1] leave.md" in text_of(asked)
     none = await client.call_tool("search", {"query": "leave", "kb": "none"})
     assert none.is_error
-    assert "does not exist or you have no access" in text_of(none)
+    assert "the knowledge base 'none' does not exist or you have no access" in text_of(none)
 
 
 def text_of(result: Any) -> str:

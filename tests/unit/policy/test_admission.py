@@ -126,6 +126,27 @@ async def test_no_cap_is_clamped_and_a_prompt_over_the_burst_is_told_so_for_good
     assert level(made, "tenant") == pytest.approx(100, abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "passages", "said"),
+    [
+        (8, 5, "about 8 of them, the planned passages and the prompt around them the others: ask"),
+        (450, 5, "fewer passages (forebay.top_k), or have burst_tokens"),
+        (1400, 1, "others: shorten them, or have burst_tokens of the quota raised."),
+        (1600, 0, "about 1600 of them, the answer the others: shorten them, or"),
+        (1450, 5, "others: have burst_tokens of the quota raised."),
+    ],
+)
+async def test_what_a_quota_can_never_pay_for_is_told_with_what_would_help(
+    tokens: int, passages: int, said: str
+) -> None:
+    made = admission(limited(tenant=Limit(0.001, 1500)))
+    with pytest.raises(InvalidRequest) as caught:
+        async with made.admit(ask(tokens, 10, passages=passages)):
+            pass
+    assert said in caught.value.message
+    assert caught.value.code == "quota_too_small"
+
+
 async def test_a_refusal_by_one_dimension_leaves_the_others_untouched() -> None:
     made = admission(limited(tenant=SLOW, user=Limit(0.001, 100), ip=SLOW, all=SLOW))
     async with made.admit(ask()):

@@ -176,14 +176,14 @@ def drop(member: str) -> Callable[[dict[str, bytes]], None]:
         (swap("documents.jsonl", b'"id":"a"', b'"id":"late"'), "damaged|twice"),
         (swap("manifest.json", b'"documents": 4', b'"documents": 5'), "damaged"),
         (swap("manifest.json", b'"chunks": ', b'"chunks": "'), "damaged"),
-        (swap("manifest.json", b"forebay-kb", b"someone-kb"), "no knowledge base backup"),
+        (swap("manifest.json", b"forebay-kb", b"someone-kb"), "no export of a knowledge base"),
         (swap("manifest.json", b'"format_version": 1', b'"format_version": 2'), "upgrade Forebay"),
         (swap("manifest.json", b'"dimensions": 8', b'"dimensions": 4'), "damaged"),
         (swap("manifest.json", b'"dimensions": 8', b'"dimensions": -8'), "damaged"),
         (cut("documents.jsonl", 1), "damaged"),
         (cut("vectors.f16", 2), "damaged"),
         (drop("vectors.f16"), "damaged"),
-        (drop("manifest.json"), "no knowledge base backup"),
+        (drop("manifest.json"), "no export of a knowledge base"),
     ],
 )
 def test_a_changed_backup_is_refused_whole(
@@ -222,9 +222,12 @@ def test_a_flipped_bit_or_a_cut_is_refused(other: StoreWriter, backup: Path) -> 
 
 
 def test_a_foreign_file_is_refused(other: StoreWriter, tmp_path: Path) -> None:
-    for content in (b"", b"PK", os.urandom(5000)):
+    for content in (b"", b"PK"):
         (tmp_path / "file").write_bytes(content)
         refused(other, tmp_path / "file", "damaged")
+    for content in (b"# Notes\n", os.urandom(5000)):
+        (tmp_path / "file").write_bytes(content)
+        refused(other, tmp_path / "file", "no export of a knowledge base; `forebay kb export`")
 
 
 def test_a_large_kb_streams(store: StoreWriter, other: StoreWriter, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from forebay.kernel.errors import InvalidRequest
 from forebay.wire.chat import ChatRequest
 from forebay.wire.decoding import JsonDecoder
 from forebay.wire.encoding import encode_json
+from forebay.wire.search import SearchBody
 
 DECODER = JsonDecoder(ChatRequest)
 GOOD = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
@@ -100,3 +101,31 @@ def test_any_value_encodes(value: Any) -> None:
 
 def test_lone_surrogates_become_replacement_marks() -> None:
     assert encode_json({"a\ud800": ["x\udfff"]}) == '{"a\ufffd":["x\ufffd"]}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "param", "said"),
+    [
+        (SearchBody, b'{"query":"q","topk":3}', "topk", "did you mean top_k?"),
+        (SearchBody, b'{"query":"q","colour":3}', "colour", "known here: query, top_k, filter, kb"),
+        (ChatRequest, GOOD[:-1] + b',"forebay":{"topk":3}}', "forebay.topk", "did you mean top_k?"),
+    ],
+)
+def test_a_misspelt_field_of_our_own_is_refused(
+    kind: type, body: bytes, param: str, said: str
+) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        JsonDecoder(kind).decode(body)
+    assert caught.value.param == param
+    assert said in caught.value.message
+
+
+def test_fields_that_other_servers_know_are_passed_over() -> None:
+    assert DECODER.decode(GOOD[:-1] + b',"forbay":{"topk":3},"logit":1}').model == "m"
+
+
+def test_an_empty_body_is_called_empty() -> None:
+    for body in (b"", b" \r\n"):
+        with pytest.raises(InvalidRequest, match="the body is empty") as caught:
+            DECODER.decode(body)
+        assert caught.value.code == "invalid_json"

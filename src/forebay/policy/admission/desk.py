@@ -191,7 +191,7 @@ class Desk:
         cap = min(
             ask.cap or rule.max_output_tokens,
             rule.max_output_tokens,
-            self._payable(claims, weights, planned),
+            self._payable(ask, claims, weights, planned),
         )
         output = self.estimates.estimate(_kind(ask), cap)
         ticket = Ticket(
@@ -349,20 +349,38 @@ class Desk:
         else:
             del self._in_work[tenant]
 
-    def _payable(self, claims: Sequence[Claim], weights: CostWeights, planned: int) -> int:
+    def _payable(
+        self, ask: Ask, claims: Sequence[Claim], weights: CostWeights, planned: int
+    ) -> int:
         """Most output tokens the quotas could ever pay for."""
         if not claims:
             return 2**31 - 1
         burst = largest(claims)
         most = weights.output_within(burst, planned)
         if most < 1:
-            raise InvalidRequest(
-                f"The request needs about {weights.cost(planned, 1):.0f} tokens, more than the "
-                f"{burst:.0f} its quota ever holds; shorten it.",
-                param="messages",
-                code="quota_too_small",
-            )
+            raise self._too_dear(ask, weights, planned, burst)
         return most
+
+    def _too_dear(
+        self, ask: Ask, weights: CostWeights, planned: int, burst: float
+    ) -> InvalidRequest:
+        """What the request is made of, and which of it, made less, would let it in."""
+        own = ask.input_tokens
+        bare = own + (self._settings.prompt_tokens if ask.passages else 0)
+        ways = []
+        if weights.cost(planned - own, 1) < burst:
+            ways.append("shorten them")
+        if ask.passages > 1 and weights.cost(bare + self._settings.passage_tokens, 1) <= burst:
+            ways.append("ask for fewer passages (forebay.top_k)")
+        ways.append("have burst_tokens of the quota raised")
+        rest = "the planned passages and the prompt around them" if ask.passages else "the answer"
+        return InvalidRequest(
+            f"The request needs about {weights.cost(planned, 1):.0f} tokens, more than the "
+            f"{burst:.0f} its quota ever holds; its messages are about "
+            f"{weights.cost(own, 0):.0f} of them, {rest} the others: {', or '.join(ways)}.",
+            param="messages",
+            code="quota_too_small",
+        )
 
     def _planned(self, ask: Ask) -> int:
         settings = self._settings
@@ -401,7 +419,8 @@ def charged(got: Reservation | Refusal) -> Reservation:
 def _refusal(refusal: Refusal) -> RateLimited | InvalidRequest:
     if refusal.never:
         return InvalidRequest(
-            "The request needs more tokens than its quota ever holds; shorten it.",
+            "The request needs more tokens than its quota ever holds; shorten it, or have "
+            "burst_tokens of the quota raised.",
             param="messages",
             code="quota_too_small",
         )
