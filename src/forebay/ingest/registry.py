@@ -69,6 +69,7 @@ _BINARY = (
 )
 _OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _HTML_START = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html)\b", re.IGNORECASE)
+_SVG_START = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*(?:<\?xml\b[^>]*>\s*)?<svg\b")
 _MAIL_START = re.compile(
     rb"(?:(?:From|To|Subject|Date|Message-ID|MIME-Version|Received|Return-Path|Delivered-To):"
     rb"[^\n]*\n(?:[ \t][^\n]*\n)*){3}",
@@ -141,6 +142,11 @@ def _choose(source: Source, media_type: str | None, limits: IngestLimits) -> str
     return _choose_text(source, media_type)
 
 
+def _picture() -> UnsupportedDocument:
+    """An SVG: its markup is text, but nobody asks about coordinates."""
+    return UnsupportedDocument("The file is an image, not text.", code="not_text")
+
+
 def _choose_text(source: Source, media_type: str | None) -> str:
     extension = source.extension
     binary = ("pdf", "docx", "pptx", "xlsx", "epub")
@@ -151,6 +157,8 @@ def _choose_text(source: Source, media_type: str | None) -> str:
                     f"The file is named {extension} but is not such a document.", code="damaged"
                 )
             return key
+    if extension == ".svg":
+        raise _picture()
     if extension in _SAVE_AS and extension not in (".doc", ".dot", ".pages"):
         raise _save_as(extension)
     declared = (media_type or "").split(";")[0].strip().lower()
@@ -158,6 +166,8 @@ def _choose_text(source: Source, media_type: str | None) -> str:
         if declared == kind and key != "plain" and key not in binary:
             return key
     if extension not in CODE_EXTENSIONS:
+        if _SVG_START.match(source.data[:2048]):
+            raise _picture()
         if _HTML_START.match(source.data[:512]):
             return "html"
         if not extension and _MAIL_START.match(source.data[:4096].replace(b"\r", b"")):

@@ -118,6 +118,8 @@ def test_every_supported_extension_is_read() -> None:
     ("name", "data", "code", "reason"),
     [
         ("a.png", b"\x89PNG\r\n\x1a\n...", "not_text", "an image"),
+        ("a.svg", b"<!-- drawn --><svg><text>Sales</text></svg>", "not_text", "an image"),
+        ("chart", b'<?xml version="1.0"?>\n<svg xmlns="x"></svg>', "not_text", "an image"),
         ("a.gz", b"\x1f\x8b\x08\x00", "not_text", "archive"),
         ("a.rtf", b"{\\rtf1 text}", "unsupported_document", "save it as .docx"),
         ("a.xls", b"text", "unsupported_document", "save it as .xlsx"),

@@ -40,11 +40,13 @@ _JSX_TAG = re.compile(r"</?[A-Z][\w.]*(?:[^<>\"'{}]|\"[^\"]*\"|'[^']*'|\{[^{}]*\
 def parse(source: Source, limits: IngestLimits) -> Extracted:
     """Return headings, paragraphs, list items, code and tables; front matter as metadata."""
     decoded = decode_source(source, limits)
-    front, body = split_front_matter(decoded.text)
+    front, body, warning = split_front_matter(decoded.text)
     if source.extension == ".mdx":
         body = strip_mdx(body)
     builder = TextBuilder(limits, media_type=source.media_type)
     builder.warnings.extend(decoded.warnings)
+    if warning:
+        builder.warnings.append(warning)
     _Walker(builder).walk(body)
     return builder.build(
         title=front.get("title", "") or _first_heading(builder, source),

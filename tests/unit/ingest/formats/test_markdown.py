@@ -72,6 +72,26 @@ def test_broken_front_matter_is_read_line_by_line() -> None:
     extracted = md("---\ntitle: a: b: [c\ndate: 2023-99-99\n---\ntext\n")
     assert extracted.metadata["title"] == "a: b: [c"
     assert extracted.text == "text"
+    assert extracted.warnings == ("The front matter is not valid YAML; it was read line by line.",)
+
+
+@pytest.mark.parametrize("value", ["[unclosed", '"unclosed', "{a: b", "'", "[未完"])
+def test_a_title_that_ends_nowhere_is_none(value: str) -> None:
+    broken = f"---\ntitle: {value}\ngroups: hr\n---\n"
+    assert md(f"{broken}# Real\n\ntext\n").title == "Real"
+    extracted = md(f"{broken}text\n")
+    assert (extracted.title, extracted.text) == ("note", "text")
+    assert extracted.metadata["groups"] == "hr"
+    assert "not valid YAML" in extracted.warnings[0]
+    alone = md(f"---\ntitle: {value}\n---\n# Real\n\ntext\n")
+    assert "not valid YAML" in alone.warnings[0]
+    assert (alone.title, alone.text) == ("Real", "Real\n\ntext")
+
+
+def test_broken_toml_is_text_and_told() -> None:
+    extracted = md("+++\ntitle = [\n+++\n# Real\n\ntext\n")
+    assert extracted.title == "Real"
+    assert extracted.warnings == ("The front matter is not valid TOML; it was read as text.",)
 
 
 def test_a_rule_is_not_front_matter() -> None:
