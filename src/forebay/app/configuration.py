@@ -7,6 +7,7 @@ suggest the nearest name; every error names the key, where it came from and what
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -20,6 +21,17 @@ from forebay.wire.choices import choices
 T = TypeVar("T")
 ENV_PREFIX = "FOREBAY_"
 SECRET_NAMES = ("api_key", "password", "redis_url", "secret", "token")
+
+_EXPECTED = re.compile(r"Expected `([^`]+)`(.*?)(?:, got `([^`]+)`)?", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `([^`]+)`")
+_KINDS = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "array": "a list",
+    "object": "a table",
+}
 
 
 class Layer(msgspec.Struct, frozen=True):
@@ -229,10 +241,23 @@ def build(configuration: Configuration, root: type[T]) -> T:
         if " - at `$" in message:
             message, _, tail = message.partition(" - at `$")
             key = tail.rstrip("`").lstrip(".")
-        message += _allowed(root, key)
-        origin = _origin_of(configuration.origins, key)
+        allowed, origin = _allowed(root, key), _origin_of(configuration.origins, key)
+        key = key.replace("[...]", ".<name>")
+        if missing := _MISSING.fullmatch(message):
+            name = f"{key}.{missing.group(1)}".lstrip(".")
+            raise ConfigError(f"setting {name} is missing ({origin}); give it a value.") from error
         where = f"setting {key} ({origin})" if key else "the configuration"
-        raise ConfigError(f"{where} is wrong: {message[0].lower()}{message[1:]}.") from error
+        raise ConfigError(f"{where} is wrong: {_plain(message)}{allowed}.") from error
+
+
+def _plain(message: str) -> str:
+    """What msgspec says of a value, in words of the file it stands in."""
+    if not (said := _EXPECTED.fullmatch(message)):
+        message = message.replace("Invalid enum value", "it cannot be")
+        return message[0].lower() + message[1:]
+    kinds, bound, got = said.groups()
+    wanted = " or ".join(_KINDS.get(kind, kind) for kind in kinds.split(" | ") if kind != "null")
+    return f"it must be {wanted}{bound}" + (f", not {_KINDS.get(got, got)}" if got else "")
 
 
 def own_default(field: msgspec.structs.FieldInfo, table: Any = None) -> Any:

@@ -266,9 +266,12 @@ def show_config(config: Path | None, flags: dict[str, Any], schema: bool, output
         output.result(msgspec.json.schema(Settings))
         return 0
     from forebay.gateway.identity import build_table, check_binding
+    from forebay.generation.pools import check_pools
 
     settings, configuration = load_settings(config, flags)
     check_binding(settings.server.host, build_table(settings.tenants))
+    if settings.generation.backend == "openai":
+        check_pools(settings.generation.pools, settings.generation.engine)
     rows = effective(settings, configuration)
     if output.as_json:
         output.result(

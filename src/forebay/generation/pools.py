@@ -49,6 +49,12 @@ def open_pools(
     settings: Sequence[PoolSettings], engine: EngineSettings, sizing: MakeSizing = KeepAll
 ) -> tuple[Pool, ...]:
     """Build the pools; ``ConfigError`` for none, for a name given twice, for a bad address."""
+    check_pools(settings, engine)
+    return tuple(Pool(pool, engine, sizing) for pool in settings)
+
+
+def check_pools(settings: Sequence[PoolSettings], engine: EngineSettings) -> None:
+    """Raise the ``ConfigError`` of ``open_pools`` and open nothing."""
     if not settings:
         raise ConfigError(
             "generation.backend openai needs at least one [[generation.pools]].",
@@ -72,7 +78,6 @@ def open_pools(
                     f"generation.pools {pool.name}: a base URL must begin with http:// or https://.",
                     param="generation.pools",
                 )
-    return tuple(Pool(pool, engine, sizing) for pool in settings)
 
 
 def pool_for(pools: Sequence[Pool], prompt_tokens: int) -> Pool:

@@ -58,6 +58,34 @@ def test_config_refuses_an_open_address_as_serve_does() -> None:
         show_config(None, {"server.host": "0.0.0.0"}, False, Output(as_json=True))
 
 
+def test_config_refuses_pools_as_serve_does() -> None:
+    flags = {"generation.backend": "openai"}
+    with pytest.raises(ConfigError, match=r"at least one \[\[generation\.pools\]\]"):
+        show_config(None, flags, False, Output(as_json=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[server]\nport = 'x'\n", r"server\.port .* it must be a whole number, not text\."),
+        ("[server]\nport = 70000\n", r"server\.port .* it must be a whole number <= 65535\."),
+        ("[server]\ntrusted_proxies = 'x'\n", r"it must be a list, not text\."),
+        ("[ingest.pool]\ntask_timeout_s = true\n", r"it must be a number, not true or false\."),
+        ("[knowledge]\nhandbook = 'x'\n", r"knowledge\.<name> .* it must be a table, not text"),
+        ("[generation]\nbackend = 'x'\n", r"it cannot be 'x'; one of \"extractive\""),
+        (
+            "[[generation.pools]]\nname = 'a'\nmodel = 'm'\n",
+            r"setting generation\.pools\[0\]\.base_urls is missing \(.*toml\); give it a value",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_plain_words(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "forebay.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        load_settings(file, {}, {})
+
+
 def test_a_table_given_in_part_keeps_its_own_defaults(tmp_path: Path) -> None:
     file = tmp_path / "forebay.toml"
     file.write_text(
