@@ -80,7 +80,7 @@ def test_secrets_are_masked() -> None:
         ({"knowledge": {"h": {"path": ["x"]}}}, ["knowledge.h.path", "knowledge.h.paths"]),
         ({"pools": [{"name": "a", "base_url": "x"}]}, ["pools.0.base_url", "base_urls"]),
         ({"server": {"port": 0}}, ["server.port", "forebay.toml"]),
-        ({"server": {"port": "many"}}, ["server.port", "int"]),
+        ({"server": {"port": "many"}}, ["server.port", "must be a whole number, not text"]),
         ({"server": 3}, ["server"]),
     ],
 )
