@@ -205,9 +205,9 @@ async def test_a_part_that_fails_or_hangs_is_missing_and_the_answer_says_which(
 ) -> None:
     service = Service(at_once=3)
     getattr(service.generator, how).add(second)
-    began = asyncio.get_running_loop().time()
-    said, end = await service.ask(message, context(timeout_s=4.0 if how == "hangs" else 20.0))
-    assert asyncio.get_running_loop().time() - began < 2.0
+    ctx = context(timeout_s=4.0 if how == "hangs" else 20.0)
+    said, end = await service.ask(message, ctx)
+    assert not ctx.deadline.expired()
     count = len([one for one in service.generator.requests if part in one.messages[-1].content])
     assert f"answered in {count} parts, without part 2" in reasons(end)["generation", "split"]
     assert f"part 2 of {count}" in said or f"第 2 部分（共 {count} 部分）" in said
@@ -218,7 +218,7 @@ async def test_a_part_that_fails_or_hangs_is_missing_and_the_answer_says_which(
 async def test_the_failure_of_all_parts_is_told_as_it_is() -> None:
     service = Service(at_once=3)
     service.generator.fails.add("")
-    ctx = context(timeout_s=20.0)
+    ctx = context(timeout_s=5.0)
     with pytest.raises(EngineError, match="broken"):
         await service.ask(ASKED[0][0], ctx)
     assert service.generator.active == 0
