@@ -55,6 +55,7 @@ class Permit:
         self.refusal = ""
         self._lost = self._asked = False
         self._signs = 0
+        self._a_sign = 1.0  # tokens that came with each, as was thought last
 
     @property
     def max_output_tokens(self) -> int:
@@ -126,7 +127,13 @@ class Permit:
         assert gate is not None
         self._signs += 1
         # Engines and networks send several tokens together: a sign is worth what it was of late.
-        tokens = round(self._signs * self._admission.tokens_a_sign(self.entry.pool))
+        a_sign = self._admission.tokens_a_sign(self.entry.pool)
+        if a_sign != self._a_sign:
+            # That of earlier signs, too: they did not all come now, as if at once.
+            ticket = self.entry.ticket
+            ticket.sampled_tokens = round(ticket.sampled_tokens * a_sign / self._a_sign)
+            self._a_sign = a_sign
+        tokens = round(self._signs * a_sign)
         self.entry.completion_tokens = max(self._signs, min(self.entry.cap, tokens))
         now = self._admission.desk.clock.now()
         if self._signs == 1 and self._admission.hedgers:
