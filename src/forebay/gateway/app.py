@@ -213,6 +213,7 @@ class GatewayApp:
             await self._say(x, failed, spec.render_error if spec else openai_error)
         finally:
             self._leave(running)
+            x.unsent = bytes  # what writes it refers to the exchange
             if not x.told and (spec is None or spec.name not in _UNCOUNTED):
                 self._report(x, spec.name if spec else "none", arrived_at, failed)
 

@@ -38,7 +38,10 @@ class DisconnectWatch:
         self._begin.cancel()
         if self._task is not None:
             # Not awaited: the watch holds nothing, and the answer need not wait a turn for its end.
+            # Nor kept: its traceback refers to this, and what goes in circles is left to the
+            # garbage collector, which stops everything for it.
             self._task.cancel()
+            self._task = None
 
     def _start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._watch())
@@ -145,8 +148,10 @@ class WriteBehind(Generic[T]):
         if self._task is None:
             return
         if not self._writing:
-            # At once: the task would only do it a turn of the loop later. It holds nothing.
+            # At once: the task would only do it a turn of the loop later. It holds nothing, and is
+            # not kept, since its traceback refers to this.
             self._task.cancel()
+            self._task = None
             if self._items:
                 await self._write_all()
             return
@@ -158,13 +163,14 @@ class WriteBehind(Generic[T]):
         self._task.result()
 
     async def _drop(self) -> None:
-        if self._task is None:
+        task, self._task = self._task, None
+        if task is None:
             return
-        self._task.cancel()
-        await asyncio.wait({self._task})
-        if not self._task.cancelled():
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled():
             # Read, so that it is not reported as lost: the cancellation is what counts.
-            self._task.exception()
+            task.exception()
 
 
 def _wake(waiting: asyncio.Future[None] | None) -> None:

@@ -224,7 +224,7 @@ class PoolGate:
             self.drain.done(max(0.0, ticket.place.cost - ticket.credited), now)
             self._learn(ticket, now, in_flight, ok)
         if ticket.state != "refused":
-            ticket.state = "done"
+            ticket.end("done")
         self._dispatch(now)
 
     def judge(self, now: float) -> TailChange | None:
@@ -381,7 +381,7 @@ class PoolGate:
         return bool(self.queue) or self._half_full()
 
     def _refuse(self, ticket: Ticket, reason: str) -> None:
-        ticket.state = "refused"
+        ticket.end("refused")
         ticket.reason = reason
         wait_s = self.drain_s() or LEAST_RETRY_S
         if reason == "engines_out":

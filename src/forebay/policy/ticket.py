@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from forebay.kernel.context import Priority
 from forebay.policy.queue import Waiting
@@ -55,7 +56,7 @@ class Ticket:
         self.input_tokens = 0
         self.output_tokens = 0
         self.expected_tokens: int | None = None  # to be written; None: nobody knows
-        self.place: Waiting[Ticket]  # since it arrived: as it was planned
+        self.place: Waiting[Ticket] = _OVER  # from its arrival to its end: as it was planned
         self.spared = False  # it has another way to be answered when all engines are out
         self.preparing = False  # it has work to do before the engine is asked: ``asked`` tells
         self.state = "new"  # waiting | sent | lost | done | refused
@@ -69,3 +70,13 @@ class Ticket:
         self.sampled_tokens = 0
         self.first_token_at: float | None = None
         self.hung: Callable[[], None] | None = None  # asks its replica no longer, before a token
+
+    def end(self, state: str) -> None:
+        """It is ``done`` or ``refused``; it and its place no longer refer to each other.
+
+        Circles are left to the garbage collector, which stops everything for it.
+        """
+        self.state, self.place = state, _OVER
+
+
+_OVER: Waiting[Any] = Waiting(None, tenant="", priority="low", cost=0.0, deadline_at=0.0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -228,3 +230,32 @@ async def test_a_blocked_loop_is_measured() -> None:
     task.cancel()
     assert max(seen) > 0.05
     assert min(seen) < max(seen) / 2
+
+
+@pytest.mark.parametrize("items", [(1, 2), (1, "tick", "tick", 2), (1, "tick", None)])
+async def test_nothing_is_left_to_the_garbage_collector(items: tuple[Any, ...]) -> None:
+    """A collection stops everything, the longer the more there is in memory."""
+
+    async def answer() -> None:
+        async with DisconnectWatch(asyncio.Event().wait, lambda: None):
+            await relay(Source(*items), Reader())
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await answer()
+    await turns(3)
+    gc.collect()
+    gc.disable()
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await answer()
+        await turns(3)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = [one for one in gc.garbage if isinstance(one, asyncio.Task)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert left == []
