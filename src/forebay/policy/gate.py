@@ -317,7 +317,7 @@ class PoolGate:
         )
         # While the limit is looked for, a line says nothing about what the engines can do.
         most_s = self._shedder.most_wait_s(
-            now, excused=self.limit.searching, waiting=len(self.queue)
+            now, excused=self.limit.searching, sure=self.limit.calm_known, waiting=len(self.queue)
         )
         return "queue_delay" if unknown or wait_s > most_s else None
 

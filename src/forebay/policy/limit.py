@@ -136,10 +136,10 @@ class AdaptiveLimit:
     @property
     def searching(self) -> bool:
         """Whether it doubles without a calm of late, or is low for a look at what one shows."""
-        return (self._doubling and not self._calm_known) or self._restore is not None
+        return (self._doubling and not self.calm_known) or self._restore is not None
 
     @property
-    def _calm_known(self) -> bool:
+    def calm_known(self) -> bool:
         """Whether the unloaded latency was seen of late, so that nobody need wait for a look."""
         return self._windows - self._calm_window < self._settings.probe_every
 
@@ -295,7 +295,7 @@ class AdaptiveLimit:
     def _look_at_unloaded(self, peak: int) -> None:
         """Go by what was seen in little company of late, or make little company."""
         assert self._base is not None
-        if self._calm_known:
+        if self.calm_known:
             self._base = min(max(self._base, self._calm_latency), MOST_RISE * self._base)
         elif self.limit > 1:
             self._restore = self._exact

@@ -24,6 +24,9 @@ UNLEARNED_RATIO = 50.0
 """Prompt tokens that take as long as one written token, until it is known better."""
 SAFE_SHARE, MOST_SAFETY, SAFETY_EVERY = 0.9, 3.0, 10
 LEAST_RATIO, MOST_RATIO = 5.0, 500.0
+SURE, LEAST_SURE_S = 0.6, 0.5
+"""Of the interval after which a line stands, where it is known what those behind it can do; a burst
+may be as long in any case."""
 CROWD_S, MOST_CROWD_S = 10.0, 320.0
 """How long a short line is that of a crowd, which is refused for most of its part; then it is tried
 whether it grows again, and if so twice as long."""
@@ -108,17 +111,22 @@ class DelayShedder:
         self.dropping = False
         self.shed = 0
 
-    def most_wait_s(self, now: float, *, excused: bool, waiting: float = math.inf) -> float:
+    def most_wait_s(
+        self, now: float, *, excused: bool, sure: bool = False, waiting: float = math.inf
+    ) -> float:
         """How long a newcomer may be going to wait, ``waiting`` others in line.
 
-        ``excused``: the line has another reason.
+        ``excused``: the line has another reason. ``sure``: it is known to have none.
         """
         if excused and self._waiting_since < now:
             self._waiting_since = now
         most_s = self._settings.max_wait_s
         if self._few(waiting, now):
             return max(most_s, self._settings.few_wait_s)
-        if now - self._waiting_since >= self._settings.interval_s:
+        interval_s = self._settings.interval_s
+        if sure:
+            interval_s = min(interval_s, max(LEAST_SURE_S, SURE * interval_s))
+        if now - self._waiting_since >= interval_s:
             most_s = min(most_s, self._settings.target_s)
             if waiting >= self._settings.few_waiting:
                 self._crowd(now)

@@ -164,6 +164,18 @@ def test_a_limit_at_its_bound_is_not_looking_any_more() -> None:
     assert limit.base == 1.0
 
 
+@pytest.mark.parametrize(("interval_s", "stands_s"), [(1.0, 0.6), (0.5, 0.5), (5.0, 3.0)])
+def test_a_line_stands_sooner_where_it_is_known_what_those_behind_it_can_do(
+    interval_s: float, stands_s: float
+) -> None:
+    shedder = DelayShedder(ShedSettings(target_s=0.2, interval_s=interval_s, max_wait_s=1.5))
+    shedder.occupied(0.0)
+    assert shedder.most_wait_s(stands_s - 0.01, excused=False, sure=True) == 1.5
+    assert shedder.most_wait_s(stands_s, excused=False, sure=True) == 0.2
+    unsure = 1.5 if stands_s < interval_s else 0.2
+    assert shedder.most_wait_s(stands_s, excused=False) == unsure
+
+
 def test_a_line_that_does_not_empty_is_kept_short_at_the_door() -> None:
     shedder = DelayShedder(ShedSettings(target_s=0.2, interval_s=1.0, max_wait_s=1.5))
     assert shedder.most_wait_s(0.0, excused=False) == 1.5
