@@ -47,6 +47,9 @@ class Slow:
         finally:
             self.under_way -= 1
 
+    async def close(self) -> None:
+        await self._authority.close()
+
 
 class Bucket300(AuthorityConformance):
     """Five simultaneous calls of 40 tokens with a cap of 60, over some gateway processes."""

@@ -24,6 +24,8 @@ log = logging.getLogger("forebay.sentences")
 _FIRST_RETRY_S = 1.0
 _AT_ONCE = 32
 """Chunks whose sentences are read, and kept, in one go."""
+_PROBE = "ok"
+"""What an embedder that works can embed."""
 
 
 class SentenceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,6 +98,7 @@ class SentenceFeeder:
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
         self._work.set()
+        self._failed: int | None = None
         self.made = 0
 
     def kick(self) -> None:
@@ -141,19 +144,36 @@ class SentenceFeeder:
                 return
             made: dict[int, tuple[SentenceText, Vectors]] = {}
             for text in found.texts[:room]:
-                vectors = await self._vectors(text)
+                vectors = await self._made(text)
                 if vectors is not None:
                     made[text.chunk_id] = text, vectors
             if made:
                 self.made += await parts.run_blocking(partial(parts.record.keep, kb, made))
             self._after = found.after
 
-    async def _vectors(self, text: SentenceText) -> Vectors | None:
-        """None where the embedder refuses the chunk: it does without, until the next start."""
+    async def _made(self, text: SentenceText) -> Vectors | None:
+        """None where the chunk is at fault: it does without, until the next start."""
         try:
-            return await self._parts.embedder.embed(text.sentences, kind="passage")
+            return await self._vectors(text)
         except Overloaded:
             raise
+        except ForebayError:
+            again, self._failed = self._failed == text.chunk_id, text.chunk_id
+            if not again:
+                raise
+        # After a rest, too. Whoever can do this and not the chunk is not to blame.
+        await self._parts.embedder.embed([_PROBE], kind="passage")
+        try:
+            return await self._vectors(text)
+        except Overloaded:
+            raise
+        except ForebayError as error:
+            log.warning("sentences of %s fail for good: %s", self._kb, error.message)
+            return None
+
+    async def _vectors(self, text: SentenceText) -> Vectors | None:
+        try:
+            return await self._parts.embedder.embed(text.sentences, kind="passage")
         except EngineRefused as refusal:
             log.warning("the embedder refused sentences of %s: %s", self._kb, refusal.message)
             return None

@@ -71,6 +71,10 @@ class Ticket:
         self.first_token_at: float | None = None
         self.hung: Callable[[], None] | None = None  # asks its replica no longer, before a token
 
+    def reappraise(self, factor: float) -> None:
+        """The signs of life so far were worth ``factor`` times what they were taken for."""
+        self.sampled_tokens = round(self.sampled_tokens * factor)
+
     def end(self, state: str) -> None:
         """It is ``done`` or ``refused``; it and its place no longer refer to each other.
 

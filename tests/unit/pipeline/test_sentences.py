@@ -52,12 +52,13 @@ class Record:
 
 
 class Embedder:
-    """Fails so many times, and refuses some texts."""
+    """Fails so many times or over one text, and refuses some texts."""
 
     spec = EmbedderSpec("fake", "fake:1", 1, 512)
 
-    def __init__(self, failures: int = 0, refused: str = "") -> None:
+    def __init__(self, failures: int = 0, refused: str = "", breaks_over: str = "") -> None:
         self.failures = failures
+        self.breaks_over = breaks_over
         self.refused = refused
         self.asked = 0
 
@@ -70,6 +71,8 @@ class Embedder:
         if self.failures:
             self.failures -= 1
             raise EngineError("the embedding service is down.")
+        if self.breaks_over in texts:
+            raise EngineError("the embedding service answered with status 500.")
         if self.refused in texts:
             raise EngineRefused("refused", status=400)
         return Vectors(tuple(range(len(texts))), 1, bytes(4 * len(texts)))
@@ -153,6 +156,25 @@ async def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None
     record = Record(6)
     async with feeding(record, Embedder(failures=2), max_retry_s=0.01):
         await record.until(3)
+
+
+async def test_a_chunk_that_always_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sentences, "_FIRST_RETRY_S", 0.01)
+    record = Record(80)
+    async with feeding(record, Embedder(breaks_over="sentence 4"), max_retry_s=0.01) as feeder:
+        async with asyncio.timeout(10):
+            await feeder.settled()
+    assert set(record.kept) == {2, *range(6, 81, 2)}
+
+
+async def test_an_outage_costs_no_chunk_its_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sentences, "_FIRST_RETRY_S", 0.01)
+    record = Record(6)
+    # The same chunk fails three times, and so does what an embedder that works can do.
+    async with feeding(record, Embedder(failures=6), max_retry_s=0.01) as feeder:
+        async with asyncio.timeout(10):
+            await feeder.settled()
+    assert set(record.kept) == {2, 4, 6}
 
 
 async def test_a_refused_chunk_does_without() -> None:

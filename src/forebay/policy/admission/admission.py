@@ -130,8 +130,7 @@ class Permit:
         a_sign = self._admission.tokens_a_sign(self.entry.pool)
         if a_sign != self._a_sign:
             # That of earlier signs, too: they did not all come now, as if at once.
-            ticket = self.entry.ticket
-            ticket.sampled_tokens = round(ticket.sampled_tokens * a_sign / self._a_sign)
+            self.entry.ticket.reappraise(a_sign / self._a_sign)
             self._a_sign = a_sign
         tokens = round(self._signs * a_sign)
         self.entry.completion_tokens = max(self._signs, min(self.entry.cap, tokens))
