@@ -28,7 +28,7 @@ RATES = SlotRates(
 
 
 SHAPES = ((1, 100, 0, 0), (3, 300, 0, 0), (0, 0, 50, 25), (0, 0, 300, 150))
-ATTEMPTS = 5
+ATTEMPTS = 10
 """Timers are late by milliseconds on a busy machine, never early: then it is measured again."""
 
 

@@ -18,7 +18,9 @@ from forebay.retrieval import search_executor
 from forebay.testing.embedding import HashEmbedder
 from tests.unit.retrieval.test_retriever import TEXTS, Library, ask, both, context
 
-TIMEOUT_MS = 100
+TIMEOUT_MS = 300
+BLOCKED_S = 0.5
+"""More than the time-out, and far less than the eight of them after which a search gives up."""
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ class Beside(HashEmbedder):
 
 
 async def test_a_loop_that_was_blocked_is_no_fault_of_the_embedders(library: Library) -> None:
-    retriever = library.retriever(Beside(0.4), both(vector_timeout_ms=TIMEOUT_MS))
+    retriever = library.retriever(Beside(BLOCKED_S), both(vector_timeout_ms=TIMEOUT_MS))
     result = await retriever.retrieve(context(), ask("退货申请"))
     assert result.rung == "vector+bm25" and result.evidence is not None, "it may be kept"
     [vector] = [use for use in result.uses if use.part == "vector"]
@@ -60,7 +62,7 @@ async def test_a_wait_for_a_thread_is_nobodys_fault(
     library: Library, pool: ThreadPoolExecutor
 ) -> None:
     settings = both(vector_timeout_ms=TIMEOUT_MS, words_timeout_ms=TIMEOUT_MS)
-    pool.submit(time.sleep, 0.4)
+    pool.submit(time.sleep, BLOCKED_S)
     result = await library.retriever(library.embedder, settings).retrieve(
         context(), ask("退货申请")
     )
@@ -86,7 +88,7 @@ async def test_who_gets_no_turn_says_so_and_blames_nobody(
 
 async def test_an_embedders_own_line_is_no_fault_of_its(library: Library) -> None:
     class InLine(Beside):
-        at_work = 0.01
+        at_work, takes_s = 0.01, BLOCKED_S
 
         def at_work_s(self) -> float:
             return self.at_work
@@ -94,7 +96,7 @@ async def test_an_embedders_own_line_is_no_fault_of_its(library: Library) -> Non
         async def embed(
             self, texts: Sequence[str], *, kind: Literal["query", "passage", "raw"]
         ) -> Vectors:
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(self.takes_s)
             made = await super().embed(texts, kind=kind)
             return Vectors(made.ids, made.dimensions, made.data, worked_s=0.01)
 
@@ -103,7 +105,7 @@ async def test_an_embedders_own_line_is_no_fault_of_its(library: Library) -> Non
     result = await retriever.retrieve(context(), ask("退货申请"))
     [vector] = [use for use in result.uses if use.part == "vector"]
     assert result.rung == "vector+bm25" and vector.took_s < 0.1
-    embedder.at_work = 3600.0
+    embedder.at_work = embedder.takes_s = 3600.0
     with pytest.raises(PartFailed) as failed:
         await retriever.retrieve(context(), ask("退货申请"))
     assert (failed.value.reason, failed.value.at_fault) == ("vector_timeout", True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from forebay.kernel.clock import Deadline, SystemClock
 from forebay.kernel.context import Principal, RequestContext
-from forebay.kernel.documents import ChunkRow
 from forebay.kernel.stages import SearchRequest, SearchResult
 from forebay.retrieval import KbIndex, KeywordRetriever, RetrievalSettings
 from forebay.retrieval.engine import GuardedSearcher, IndexDamaged
@@ -121,19 +119,26 @@ async def test_no_text_leaves_for_whoever_has_no_right(tmp_path: Path) -> None:
     shelf.index.close()
 
 
-async def test_while_it_reads_it_says_how_much_it_has_read_newest_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Ticking:
+    """A clock that moves whenever it is looked at."""
+
+    def __init__(self, step_s: float = 0.05) -> None:
+        self.at = 0.0
+        self.step_s = step_s
+
+    def now(self) -> float:
+        self.at += self.step_s
+        return self.at
+
+
+async def test_while_it_reads_it_says_how_much_it_has_read_newest_first(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
     shelf.add(*[f"alpha number {n}" for n in range(2000)])
-    rows = shelf.record.rows
-
-    def slow(kb: str, chunk_ids: Sequence[int]) -> Sequence[ChunkRow]:
-        time.sleep(0.02)
-        return rows(kb, chunk_ids)
-
-    monkeypatch.setattr(shelf.record, "rows", slow)
-    first = await shelf.ask("alpha", within_s=0.2)
+    shelf.rung.close()
+    # A quarter of the time that is left goes to reading: five looks at this clock, or six pieces.
+    settings = RetrievalSettings(keyword_read_ms=10_000)
+    shelf.rung = KeywordRetriever(lambda kb: shelf.index, settings, Ticking(1.0))
+    first = await shelf.ask("alpha", within_s=20)
     assert first.coverage is not None and first.coverage.words is not None
     assert 0.0 < first.coverage.words < 1.0
     assert first.hits[0].chunk.text == "alpha number 1999"
@@ -192,17 +197,6 @@ def test_a_record_that_forgot_what_happened_is_read_anew() -> None:
     assert index.coverage == 1.0
     assert not len(index.search("one", 3)[0])
     assert list(index.search("three", 3)[0]) == [3]
-
-
-class Ticking:
-    """A clock that moves whenever it is looked at."""
-
-    def __init__(self) -> None:
-        self.at = 0.0
-
-    def now(self) -> float:
-        self.at += 0.05
-        return self.at
 
 
 async def test_who_is_needed_no_longer_reads_no_further(

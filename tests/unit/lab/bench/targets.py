@@ -72,6 +72,13 @@ async def raw_target(
         server.close()
 
 
+async def until(reached: Callable[[], bool]) -> None:
+    """Wait for what happens on the other side of a connection."""
+    async with asyncio.timeout(30):
+        while not reached():
+            await asyncio.sleep(0.005)
+
+
 def event(text: str = "", *, finish: str | None = None, **more: object) -> bytes:
     choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
     body = {"id": "c", "object": "chat.completion.chunk", "choices": [choice], **more}

@@ -42,12 +42,12 @@ async def test_closed_loop_waits_for_answers() -> None:
 
 
 async def test_closed_loop_ends_with_its_time() -> None:
-    load = workload(closed_loop={"users": 2, "duration_s": 0.5})
+    load = workload(closed_loop={"users": 2, "duration_s": 1.5})
     async with raw_target(ready(whole_stream())) as target:
         result = await run_bench(options(target, load))
     assert result.total.statuses == {OK: result.total.sent}
     assert result.total.sent > 2
-    assert 0.4 < result.elapsed_s < 5.0
+    assert 1.4 < result.elapsed_s < 15.0
 
 
 async def test_turns_wait_for_the_answer_and_carry_what_was_said() -> None:
@@ -117,7 +117,7 @@ async def test_a_stall_cannot_hide() -> None:
 async def test_users_who_think_are_not_waited_for() -> None:
     stop = asyncio.Event()
     load = workload(closed_loop={"users": 4, "duration_s": 600.0, "think_s": 300.0})
-    async with raw_target(ready(whole_stream())) as target, asyncio.timeout(5.0):
+    async with raw_target(ready(whole_stream())) as target, asyncio.timeout(60.0):
         result = await run_bench(
             options(target, load), lambda look: stop.set() if look.ok == 4 else None, stop=stop
         )
