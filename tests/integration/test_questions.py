@@ -25,6 +25,10 @@ DOCUMENTS = {
     "valves.md": "# Valves\n\nThe warranty of valves is 36 months.\n",
     "备用泵.md": "# 备用泵\n\n备用泵的转速为每分钟1450转。\n",
     "北闸旧.md": "# 北坝闸门（1998年测量）\n\n北闸门重38吨。\n",
+    "falcon-saw.md": "# Falcon saw\n\nThe Falcon saw runs on 230 volts.\n",
+    "falcon-drill.md": "# Falcon drill\n\nThe Falcon drill runs on 18 volts.\n",
+    "麒麟叉车.md": "# 麒麟叉车\n\n麒麟叉车由赵倩负责。\n",
+    "麒麟项目.md": "# 麒麟项目\n\n麒麟项目由孙宁负责。\n",
 }
 
 
@@ -127,6 +131,39 @@ def test_a_follow_up_about_another_case_leaves_the_first_alone(client: Client, a
     assert "parts" not in answer["forebay"]["query"]
     assert "36 months" in text_of(answer) and "24 months" not in text_of(answer)
     assert {one["document_id"].rpartition("/")[2] for one in answer["citations"]} == {"valves.md"}
+
+
+@pytest.mark.parametrize(
+    ("question", "names", "clear"),
+    [
+        ("How many volts does the Falcon run on?", ["Falcon drill", "Falcon saw"],
+         "How many volts does the Falcon saw run on?"),
+        ("麒麟由谁负责？", ["麒麟叉车", "麒麟项目"], "麒麟叉车由谁负责？"),
+    ],
+)  # fmt: skip
+def test_things_of_one_name_are_told_apart_by_their_titles(
+    client: Client, question: str, names: list[str], clear: str
+) -> None:
+    senses = ask(client, question)["forebay"]["query"]["senses"]
+    assert sorted(senses) == names
+    assert "senses" not in ask(client, clear)["forebay"]["query"]
+    # Whoever asked about one of them is not asked which.
+    assert "senses" not in ask(client, clear, "-", question)["forebay"]["query"]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "asked", "source", "says"),
+    [
+        ("年假可以结转吗？", "那病假呢？需要医院证明吗？", "病假.md", "第三天"),
+        ("What is the warranty of pumps?", "No, I meant valves", "valves.md", "36 months"),
+    ],
+)
+def test_another_case_is_asked_in_the_place_of_the_first(
+    client: Client, earlier: str, asked: str, source: str, says: str
+) -> None:
+    answer = ask(client, earlier, "-", asked)
+    assert says in text_of(answer)
+    assert sources(answer) == {source}
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,9 @@ class QuerySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ambiguity: Annotated[
         OnAmbiguity,
         Meta(
-            description="When hits fall into unrelated groups (F0.1): off, tell it in the answer's "
-            "forebay object, ask back, or answer each sense."
+            description="When hits fall into unrelated groups (F0.1), or are about several things "
+            "of one name: off, tell it in the answer's forebay object, ask back, or answer each "
+            "sense."
         ),
     ] = "tell"
     related_percentile: Annotated[

@@ -17,6 +17,7 @@ from forebay.query.compound import parts_of
 from forebay.query.followup import MOST_CHARACTERS, MOST_TURNS, standalone
 from forebay.query.kinds import READ_CHARACTERS, Guess, kind_of
 from forebay.query.language import language_of
+from forebay.query.namesakes import MOST_UNCLEAR_CHARACTERS, namesakes, pieces
 from forebay.query.replies import ask_back, asked_back, chat_reply, replies_in
 from forebay.query.settings import QuerySettings
 
@@ -53,6 +54,15 @@ def _parts(question: str, asked: str) -> tuple[str, ...]:
     return parts[1:] if parts_of(asked) else ()
 
 
+def _unsettled(question: str, before: Sequence[Message]) -> bool:
+    """Whether nothing that a short question names was asked about before: that says which."""
+    if len(question) > MOST_UNCLEAR_CHARACTERS:
+        return False
+    named = pieces(question)
+    said = (one.content for one in before if one.role == "user")
+    return all(named.isdisjoint(pieces(one[:MOST_CHARACTERS])) for one in said)
+
+
 class RuleReader:
     """``QueryReader`` by rules and, after the search, by a classifier over the question's vector.
 
@@ -83,7 +93,7 @@ class RuleReader:
             kind,
             rewritten=question != asked,
             parts=_parts(question, asked) if settings.splitting else (),
-            unclear=settings.ambiguity != "off" and may_be_ambiguous(question),
+            unclear=settings.ambiguity != "off" and _unsettled(question, messages[:-1]),
         )
 
     def judge(
@@ -102,9 +112,17 @@ class RuleReader:
             and out_of_scope >= settings.out_of_scope_probability
         ):
             reply = replies_in(understood.language, understood.question).out_of_scope
-        if kind == understood.kind and reply == understood.reply:
-            return understood
-        return msgspec.structs.replace(understood, kind=kind, reply=reply)
+        unclear = understood.unclear and may_be_ambiguous(understood.question)
+        if (kind, reply, unclear) != (understood.kind, understood.reply, understood.unclear):
+            judged = msgspec.structs.replace(understood, kind=kind, reply=reply, unclear=unclear)
+        else:
+            judged = understood
+        if reply or not understood.unclear or understood.parts:
+            return judged
+        senses = namesakes(understood.question, hits)
+        return (
+            msgspec.structs.replace(self._with(judged, senses), unclear=False) if senses else judged
+        )
 
     def senses(self, understood: Understood, hits: Sequence[Hit], likeness: Likeness) -> Understood:
         """See ``QueryReader``."""

@@ -94,13 +94,36 @@ def test_the_answer_to_a_question_that_was_asked_back() -> None:
     assert not reader(ambiguity="off").read(said("苹果")).unclear
 
 
+def test_things_of_one_name_are_asked_back_unless_one_was_asked_about() -> None:
+    hits = [
+        msgspec.structs.replace(hit, chunk=msgspec.structs.replace(hit.chunk, title=title))
+        for hit, title in zip(
+            (passage("one", number=1), passage("two", number=2)),
+            ("Atlas forklift", "Atlas project"),
+            strict=True,
+        )
+    ]
+    asking = reader(ambiguity="ask")
+    asked = "Who is responsible for Atlas?"
+    back = asking.judge(asking.read(said(asked)), None, hits)
+    assert [sense.name for sense in back.senses] == ["Atlas forklift", "Atlas project"]
+    assert "- Atlas forklift [1]" in back.reply and not back.unclear
+    told = asking.read(said("What does the Atlas forklift cost?", "31,000 [1].", asked))
+    assert asking.judge(told, None, hits).senses == ()
+    both = asking.read(said(asked, back.reply, "both"))
+    assert asking.judge(both, None, hits).senses == ()
+    off = reader(ambiguity="off")
+    assert off.judge(off.read(said(asked)), None, hits).senses == ()
+
+
 @pytest.mark.parametrize(
     ("earlier", "asked", "question"),
     [
         ("What is the warranty of pumps?", "What about valves?", "What is the warranty of valves?"),
         ("Which pumps are there?", "How long do they last?",
          "Which pumps are there? How long do they last?"),
-        ("年假有多少天？", "病假呢？", "年假有多少天？病假呢？"),
+        ("年假有多少天？", "病假呢？", "病假有多少天？"),
+        ("年假有多少天？", "合同工呢？", "年假有多少天？合同工呢？"),
         ("年假有多少天？", "那怎么申请？", "年假怎么申请？"),
     ],
 )  # fmt: skip
