@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import sys
 import tempfile
 import tomllib
@@ -139,6 +140,8 @@ async def _quiet(_: object) -> None:
 
 
 def _holds(text: str, value: str) -> bool:
+    # A Chinese character is no part of the word behind it.
+    text = re.sub("(?<=[一-龥])(?=[A-Za-z])", " ", text)
     return any(holds(text, spelling) for spelling in value.split("|"))
 
 

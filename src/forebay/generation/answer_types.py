@@ -224,6 +224,13 @@ _IN_UNIT = tuple(
     for english, chinese in _UNITS
 )
 """A unit that a question names, and a number of it in either language."""
+_ASKS_WHETHER = re.compile(
+    r"^\W*(?:may|can|could|is|are|was|were|do|does|did|must|should|will|has|have)\b"
+    r"|[吗嗎][?？]?\s*$|是否|可不可以|能不能"
+)
+_ASKS_WHAT = re.compile(
+    r"\b(?:who|whom|whose|where|which|what|when|how)\b|多少|多[久长大高远重宽深]|[几谁哪]|什么|何"
+)
 _ASKS_IN_UNIT = ("how many ", "多少", "几")
 _ASKS_WHO = re.compile(r"\bwho\b(?!['’]?s\b)|\bwhom\b|\bwhose\b|谁|誰|何人|哪位|什么人|哪个人")
 _ROLE = re.compile(
@@ -254,6 +261,9 @@ class AnswerType:
         found = next(
             ((name, at, shows) for name, asks, shows in _TYPES if (at := asks.search(folded))), None
         )
+        if found and _ASKS_WHETHER.search(folded) and not _ASKS_WHAT.search(folded):
+            # "Can the fee be refunded?" asks for no price.
+            found = None
         self._shows = (found[0], found[2]) if found else None
         counted = _CLASSIFIER.search(folded)
         self._counted = counted and re.compile(

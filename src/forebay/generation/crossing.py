@@ -14,7 +14,7 @@ import msgspec
 from forebay.generation.answer_types import AnswerType
 from forebay.generation.lexicon import lexicon
 from forebay.generation.quantities import agree, differ, quantities, values_in
-from forebay.generation.sides import other_side
+from forebay.generation.sides import asks_whether, contrary, other_side
 from forebay.generation.subjects import Subject
 from forebay.generation.support import Scored, held_of
 from forebay.generation.terms import Term, question_terms
@@ -113,8 +113,11 @@ def another_telling(
         for term in question_terms(best.unit.text)
         if not term.key[:1].isdigit() and any(one.unit.holds(term) for one in elsewhere)
     ]
+    nothing = (0.0,) * len(words)
     own = [
-        msgspec.structs.replace(one, own=tuple(one.unit.holds(term) for term in words))
+        msgspec.structs.replace(
+            one, own=tuple(one.unit.holds(term) for term in words), above=nothing
+        )
         for one in (best, *elsewhere)
     ]
     found = other_side(question, words, own[0], own[1:], hits)
@@ -141,7 +144,7 @@ def across(
         one
         for one in units
         if one.unit.has_han != best.unit.has_han
-        and one.unit.kind == "sentence"
+        and one.unit.kind in ("sentence", "item")
         and hits[one.passage].chunk.document_id != document
         and kind.shown(one.unit)
     ]
@@ -159,6 +162,8 @@ def across(
             return one
         if not same or agree(mine, theirs):
             continue
+        if asks_whether(question) and contrary(best.unit.text, one.unit.text):
+            return one
         if kind.asked in _NAMED and not _same_name(terms, best, one):
             return one
         # Six devices and 8 台, 18 euros and 25 元: what is counted is written in another way.

@@ -237,12 +237,14 @@ class ExtractiveGenerator:
     ) -> list[Scored]:
         """Where words do not meet, another document's statement is found by other signs."""
         # What shows the thing asked for is likelier to be what is asked, then what holds most.
-        shown = sorted(
-            chosen,
-            key=lambda one: (not asked[0].shown(one.unit), -held_of(reading.terms, one)),
-        )
+        crossing = reading.features.crossing
+
+        def holds(one: Scored) -> float:
+            return held_of(reading.terms, one) if crossing else one.fit
+
+        shown = sorted(chosen, key=lambda one: (not asked[0].shown(one.unit), -holds(one)))
         for best in shown:
-            if held_of(reading.terms, best) < held_of(reading.terms, shown[0]):
+            if holds(best) < holds(shown[0]):
                 break
             other = across(asked, reading.terms, question, best, reading.units, hits)
             if other is None and reading.features.crossing:

@@ -75,7 +75,8 @@ for _kind, _entries in {
     "duration": (
         "s 秒 second seconds sec=1 min mins minute minutes 分钟 分鐘=60 h hr hrs hour hours 小时 "
         "小時 "
-        "钟头=3600 day days 天=86400 week weeks 周 星期 礼拜=604800 month months 月=2629800 "
+        "钟头=3600 day days 天 工作日 自然日 日=86400 week weeks 周 星期 礼拜=604800 "
+        "month months 月=2629800 "
         "quarter quarters 季度=7889400 year years 年=31557600"
     ),
     "mass": (
@@ -103,10 +104,13 @@ for _kind, _entries in {
         if _factor:
             _UNITS |= {word: (_kind, float(_factor)) for word in _same}
             _same = []
+_MEASURES = frozenset(
+    [kind for kind, _ in _UNITS.values()] + "date weekday clock share paid floor".split() + [YEAR]
+)
 _SCALES = {"百": 1e2, "千": 1e3, "万": 1e4, "亿": 1e8}
 _SCALES |= {"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9}
 _HAN_NUMBER = "[零〇一二两三四五六七八九十百千万]+"
-_COUNTER = "[次名台吨米人倍层块楼册页本辆节棵位间张条件座户家门种项支套份步转期号岁]"
+_COUNTER = "[次名台吨米人倍层块楼册页本辆节棵位间张条件座户家门种项支套份步转期号岁等]"
 _HAN_UNIT = "|".join(
     sorted((re.escape(u) for u in _UNITS if not u.isascii()), key=len, reverse=True)
 )
@@ -115,6 +119,7 @@ _QUANTITY = re.compile(
     rf"(?<![第周期])(?P<han>{_HAN_NUMBER}))"
     rf"\s?(?P<scale>million|billion|thousand|hundred|"
     rf"[万亿](?![\d零一二三四五六七八九十]))?\s?(?:个(?P<half>半)?)?"
+    rf"(?:(?:working|business|calendar|consecutive|full)[ -])?"
     rf"(?P<unit>{_HAN_UNIT}|{_COUNTER}|[%％°℃€$]c?|[a-z]+\d?)?(?P<after>半)?"
 )
 _PREFIXED = re.compile(
@@ -189,6 +194,11 @@ def quantities(text: str) -> Values:
 def values_in(unit: Unit) -> Values:
     """Values of a unit's text; to be looked at only."""
     return unit.known(_of_unit)
+
+
+def counts(values: Values) -> Values:
+    """What is counted, and bare numbers: values that are no measures."""
+    return {kind: found for kind, found in values.items() if kind not in _MEASURES}
 
 
 def _of_unit(unit: Unit) -> Values:

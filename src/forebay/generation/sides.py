@@ -9,16 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+import rjieba
+
 from forebay.generation.passages import Unit
-from forebay.generation.quantities import YEAR, quantities, values_in
+from forebay.generation.quantities import YEAR, Values, counts, quantities, values_in
 from forebay.generation.quantities import agree as values_agree
 from forebay.generation.quantities import differ as values_differ
 from forebay.generation.support import Scored
 from forebay.generation.terms import (
     HAN,
     MAX_QUESTION_CHARACTERS,
+    NAME_WEIGHT,
     WORD_WEIGHT,
     Term,
+    question_terms,
+    stem,
     stems,
 )
 from forebay.kernel.documents import Hit
@@ -27,6 +32,10 @@ _SAME_TERMS = 0.65
 """Share of the best sentence's covered weight that the other side must cover too."""
 _KNOWN = 0.55
 """Share of the question's weight that the best sentence must cover itself."""
+_ITSELF = 0.3
+"""Share of what its title and headings leave open that it must cover itself."""
+_TOLD = 0.9
+"""Share of the question's weight that a statement must have to be its answer in whatever words."""
 _HELD = 0.4
 _SAYS_MUCH = {True: 64, False: 150}
 """Characters beyond which a sentence (Chinese, other) says so much that its numbers, names and
@@ -40,7 +49,7 @@ _NO_LIMIT = re.compile(
 )
 """What only looks like a negation: limits, glue, words that hold such a character."""
 _NEGATION = re.compile(
-    r"[不没無无未勿]|禁止|严禁|\b(?:not?|never|cannot|without|neither|nor|forbidden|prohibited|"
+    r"[不没無无未勿禁]|谢绝|\b(?:not?|never|cannot|without|neither|nor|forbidden|prohibited|"
     r"banned)\b|n['’]t\b"
 )
 _ASKS_WHETHER = re.compile(
@@ -53,12 +62,48 @@ _ASKS_WHEN = re.compile(
 )
 _ASKS_NAME = re.compile(r"\b(?:who|whom|whose|where|which)\b", re.IGNORECASE)
 _ASKS_NAME_HAN = re.compile(r"谁|誰|何人|哪位|哪里|哪儿|哪裡|何处|什么地方|在哪")
+_OPPOSITES = tuple(
+    (re.compile(one), re.compile(other))
+    for one, other in (
+        (
+            r"\b(?:start|begin|began|open)|开始|开放|上班|开门|起始",
+            r"\b(?:end|stop|finish|clos)|结束|关闭|下班|关门|截止|停止",
+        ),
+        (
+            r"\b(?:max|at most|up to|no more|not exceed|longest)|最[高多大长晚迟]|上限|封顶|不超过",
+            r"\b(?:min(?:imum)?\b|at least|no less|shortest)|最[低少小短早]|下限|至少|不少于|起步",
+        ),
+        (
+            r"\b(?:arriv|check-?in\b|enter)|到达|入住|进入",
+            r"\b(?:depart|check-?out\b|leav)|出发|退房|离开",
+        ),
+        (
+            r"\b(?:upload|import|buy|receiv)|上传|导入|买入",
+            r"\b(?:download|export|sell|sen[dt])|下载|导出|卖出",
+        ),
+    )
+)
+"""What begins is another thing than what ends."""
 _PLACED = {
     True: re.compile(rf"([由归在是为向找于])([{HAN}]{{2,4}})"),
     False: re.compile(r"\b(by|at|in|on|is|near|to|with|from)\s(?:the |a |an )?([^\W\d]\w*)"),
 }
 """A word that names follow, and what begins behind it."""
+_VERBS = (
+    re.compile(r"\b(?:to|be|i|we|you|they)\s(?:have to\s)?([a-z]+)"),
+    re.compile(
+        r"\b(?:do|does|did)\s(?!i\b|we\b|you\b|they\b)(?:.*\s)?(?<!\ba )(?<!\ban )(?<!\bthe )"
+        r"([a-z]+)\W*$"
+    ),
+)
+"""What stands behind a pronoun or "to", and what ends a question with "does"."""
+_ASKS_HAN = re.compile(
+    r"多少|多久|[几幾][个個]?|谁|誰|何[时时人处地]|哪[里儿裡位个些]?|什么(?:时候|地方)?"
+)
+_SAYING = frozenset("f r d vn".split())
+"""The asking word of a Chinese question, and kinds of words that name no thing."""
 _CLAUSE = re.compile(r"[，；;：]\s*|[,:]\s+")
+_STOPS = re.compile(r"[，；;。！？]\s*|[,.!?](?:\s|$)")
 _ENDS = " .。!！;；,，"
 
 
@@ -72,13 +117,14 @@ def other_side(
     """The first of ``others``, best first, in which another document says something else.
 
     It covers nearly the terms ``best`` covers, and all of the rarest of them among the passages:
-    a sentence about valves is no other side of one about pumps. Where no other document does, a
-    sentence of the same one that covers all that ``best`` covers and gives another value.
+    a sentence about valves is no other side of one about pumps. Titles and headings are said of
+    what stands below them. Where no other document does, a sentence of the same one that covers
+    all that ``best`` covers and gives another value.
     """
     question = question[:MAX_QUESTION_CHARACTERS]
     total = sum(term.weight for term in terms)
     covered = sum(term.weight * held for term, held in zip(terms, best.own, strict=True))
-    if not _tells_one_thing(best.unit) or covered < _KNOWN * total:
+    if not _tells_one_thing(best.unit) or max(covered, total * best.fit) < _KNOWN * total:
         return None
     document = hits[best.passage].chunk.document_id
     alike = [
@@ -87,17 +133,20 @@ def other_side(
         if _tells_one_thing(one.unit) and one.unit.has_han == best.unit.has_han
     ]
     apart = [one for one in alike if hits[one.passage].chunk.document_id != document]
-    needed = _rarest(terms, best, apart)
-    for one in apart:
+    rarest = _rarest(question, terms, best, apart)
+    needed = rarest + _names(terms, best)
+    for one in apart if rarest else ():
+        said = one.said
         if (
-            needed
-            and _shared(terms, best, one) >= _SAME_TERMS * covered
-            and all(one.own[at] >= _HELD for at in needed)
-            and differ(question, terms, best.unit, one.unit)
+            _tells_itself(terms, best, one)
+            and _shared(terms, best.own, said) >= _SAME_TERMS * covered
+            and all(said[at] >= _HELD for at in needed)
+            and not _opposed(question, best.unit, one.unit)
+            and differ(question, terms, best, one)
         ):
             return one
     # Items of one list differ: that is what they are there for.
-    if best.unit.kind == "item":
+    if best.unit.kind != "sentence" or covered < _KNOWN * total:
         return None
     within = [
         one
@@ -119,51 +168,157 @@ def _another_value(
     return None
 
 
-def _shared(terms: Sequence[Term], best: Scored, one: Scored) -> float:
+def _tells_itself(terms: Sequence[Term], best: Scored, one: Scored) -> bool:
+    """Whether enough of what is not said above it stands in ``one``."""
+    open_terms = [held * (above < _HELD) for held, above in zip(best.own, one.above, strict=True)]
+    left = sum(term.weight * held for term, held in zip(terms, open_terms, strict=True))
+    return _shared(terms, open_terms, one.own) >= _ITSELF * left
+
+
+def _shared(terms: Sequence[Term], mine: Sequence[float], theirs: Sequence[float]) -> float:
     return sum(
-        term.weight * min(held, own)
-        for term, held, own in zip(terms, best.own, one.own, strict=True)
+        term.weight * min(held, own) for term, held, own in zip(terms, mine, theirs, strict=True)
     )
 
 
-def differ(question: str, terms: Sequence[Term], one: Unit, other: Unit) -> bool:
+def differ(question: str, terms: Sequence[Term], best: Scored, other: Scored) -> bool:
     """Whether two units that cover the same terms answer the question differently."""
-    values, their_values = dict(values_in(one)), dict(values_in(other))
+    values, their_values = dict(values_in(best.unit)), dict(values_in(other.unit))
     if not _ASKS_WHEN.search(question):
         # What a sentence says of the year it was written in is beside the question.
         for each in (values, their_values):
             each.pop(YEAR, None)
-    if values_differ(values, their_values, quantities(question)):
+    asked = quantities(question)
+    if values_differ(values, their_values, asked) or _counted_otherwise(best.unit, other.unit):
         return True
-    mine, theirs = _clause(one, terms), _clause(other, terms)
-    if _ASKS_WHETHER.search(question):
-        return _negated(mine) != _negated(theirs)
+    mine, theirs = _clause(best.unit, terms), _clause(other.unit, terms)
+    if asks_whether(question):
+        return contrary(mine, theirs) or _of_another_class(values, their_values, asked)
     if _ASKS_NAME.search(question):
         known = stems(question)
-        names, their_names = _names(one.text, known), _names(other.text, known)
+        names, their_names = _capitals(best.unit.text, known), _capitals(other.unit.text, known)
         if names and their_names and not (names <= their_names or their_names <= names):
             return True
-    if values_agree(values, their_values):
+    if values_agree(values, their_values) or _lacks(best, other):
         return False
-    return _one_word_apart(mine, theirs) or _other_name(question, mine, theirs)
+    return (
+        _one_word_apart(mine, theirs)
+        or _other_name(question, mine, theirs)
+        or _told_otherwise(question, terms, best, other)
+    )
+
+
+def _lacks(best: Scored, other: Scored) -> bool:
+    """Whether ``other`` is without a word of the question that ``best`` has: "weighs", "has"."""
+    return any(
+        mine >= _HELD and theirs < _HELD for mine, theirs in zip(best.own, other.said, strict=True)
+    )
+
+
+def asks_whether(question: str) -> bool:
+    """Whether yes or no is an answer."""
+    return _ASKS_WHETHER.search(question) is not None
+
+
+def contrary(mine: str, theirs: str) -> bool:
+    """Whether one of two texts denies."""
+    return _negated(mine) != _negated(theirs)
+
+
+def _of_another_class(values: Values, their_values: Values, asked: Values) -> bool:
+    """Whether one has a value of the question and the other another: of the second class, where the
+    first is asked for.
+    """
+    return any(
+        kind in values
+        and kind in their_values
+        and values_agree({kind: values[kind]}, asked)
+        != values_agree({kind: their_values[kind]}, asked)
+        for kind in asked
+    )
+
+
+def _counted_otherwise(one: Unit, other: Unit) -> bool:
+    """Whether a bare number in a row is another than what the other counts."""
+    for row, told in ((one, other), (other, one)):
+        bare = counts(values_in(row))
+        if row.kind == "row" and bare.keys() == {""}:
+            theirs = counts(values_in(told))
+            theirs = {kind: of for kind, of in theirs.items() if kind in row.stems} or theirs
+            found = {value.number for values in theirs.values() for value in values}
+            if len(found) == 1 and not found & {value.number for value in bare[""]}:
+                return True
+    return False
 
 
 def _tells_one_thing(unit: Unit) -> bool:
-    return unit.kind in ("sentence", "item") and len(unit.text) <= _SAYS_MUCH[unit.has_han]
+    return unit.kind in ("sentence", "item", "row") and len(unit.text) <= _SAYS_MUCH[unit.has_han]
 
 
 def _is_han(text: str) -> bool:
     return re.search(f"[{HAN}]", text) is not None
 
 
-def _rarest(terms: Sequence[Term], best: Scored, apart: Sequence[Scored]) -> list[int]:
-    """Which of the terms in ``best`` the fewest of the other passages hold."""
-    counts: dict[int, int] = {}
-    for at, term in enumerate(terms):
-        if best.own[at] >= _HELD and (term.weight >= WORD_WEIGHT or term.han):
-            counts[at] = len({one.passage for one in apart if one.own[at] >= _HELD})
+def _rarest(
+    question: str, terms: Sequence[Term], best: Scored, apart: Sequence[Scored]
+) -> list[int]:
+    """Which of the terms in ``best`` the fewest of the other passages hold.
+
+    What is said of things tells none apart: it is left out where others are left.
+    """
+    counts = {
+        at: 0
+        for at, term in enumerate(terms)
+        if best.own[at] >= _HELD and (term.weight >= WORD_WEIGHT or term.han)
+    }
+    if not apart or not counts:
+        return []
+    for at in counts:
+        held = {one.passage for one in apart if one.own[at] >= _HELD or one.above[at] >= _HELD}
+        counts[at] = len(held)
+    saying = _saying(question, terms)
+    counts = {at: n for at, n in counts.items() if at not in saying} or counts
     fewest = min(counts.values(), default=0)
     return [at for at, count in counts.items() if count == fewest]
+
+
+def _names(terms: Sequence[Term], best: Scored) -> list[int]:
+    """Names and numbers of the question that ``best`` has, or what stands above it."""
+    return [
+        at for at, term in enumerate(terms) if term.weight >= NAME_WEIGHT and best.said[at] >= _HELD
+    ]
+
+
+def _opposed(question: str, best: Unit, other: Unit) -> bool:
+    """Whether one of two opposites is asked for and ``other`` tells of the other."""
+    mine, theirs = question.lower() + best.folded, other.folded
+    return any(
+        here.search(mine)
+        and there.search(theirs)
+        and not there.search(mine)
+        and not here.search(theirs)
+        for pair in _OPPOSITES
+        for here, there in (pair, pair[::-1])
+    )
+
+
+def _saying(question: str, terms: Sequence[Term]) -> set[int]:
+    """Terms that name no thing: what is done, when, how often; said in many other words.
+
+    In Chinese what comes behind the asking word, and adverbs and the like before it.
+    """
+    if not _is_han(question):
+        question = question.lower()
+        verbs = {stem(one) for verb in _VERBS for one in verb.findall(question)}
+        return {at for at, term in enumerate(terms) if term.key in verbs}
+    asked = _ASKS_HAN.search(question)
+    end = asked.end() if asked else len(question)
+    words = {word for word, kind in rjieba.tag(question, False) if kind in _SAYING}
+    return {
+        at
+        for at, term in enumerate(terms)
+        if at and term.han and (question.find(term.key) >= end or term.key in words)
+    }
 
 
 def _clause(unit: Unit, terms: Sequence[Term]) -> str:
@@ -184,7 +339,7 @@ def _negated(clause: str) -> bool:
     return _NEGATION.search(_NO_LIMIT.sub(" ", clause.lower())) is not None
 
 
-def _names(text: str, known: frozenset[str]) -> set[str]:
+def _capitals(text: str, known: frozenset[str]) -> set[str]:
     """Capitalised words the question does not hold; the first only before another."""
     words = text.split()
     capital = [word[0].isupper() for word in words]
@@ -225,6 +380,47 @@ def _other_name(question: str, mine: str, theirs: str) -> bool:
         for clause, other in ((mine, theirs), (theirs, mine))
     ]
     return not found[0].keys().isdisjoint(found[1])
+
+
+def _told_otherwise(question: str, terms: Sequence[Term], best: Scored, other: Scored) -> bool:
+    """Whether who or where is told of all that ``best`` holds, in words that have none in common.
+
+    "At the north car park" and "is the lawn beside the shelter": what stands behind the question's
+    last word, or before it where nothing does.
+    """
+    if not (_ASKS_NAME.search(question) or _ASKS_NAME_HAN.search(question)):
+        return False
+    told = sum(term.weight * held for term, held in zip(terms, best.said, strict=True))
+    if _is_han(question) != best.unit.has_han or told < _TOLD * sum(t.weight for t in terms):
+        return False
+    known = _content(question)
+    mine, theirs = _beside(best, terms) - known, _beside(other, terms) - known
+    return bool(mine and theirs) and mine.isdisjoint(theirs)
+
+
+def _beside(one: Scored, terms: Sequence[Term]) -> set[str]:
+    """What a unit says beside the question's terms: stems, or pairs of Chinese characters."""
+    text = one.unit.text.lower()
+    found = [term.key for term, held in zip(terms, one.own, strict=True) if held >= _HELD]
+    places = [(at, at + len(key)) for key in found if (at := text.rfind(key)) >= 0]
+    if not places:
+        return set()
+    start, end = max(places, key=lambda place: place[1])
+    behind = re.sub(r"^\w*", "", text[end:]) if text.isascii() else text[end:]
+    rest = _content(_STOPS.split(behind.lstrip(_ENDS + ":："))[0])
+    return rest or _content(_STOPS.split(text[:start])[-1])
+
+
+def _content(text: str) -> set[str]:
+    return {
+        part
+        for term in question_terms(text)
+        for part in (
+            (term.key[at : at + 2] for at in range(max(1, len(term.key) - 1)))
+            if term.han
+            else (term.key,)
+        )
+    }
 
 
 def _alike(one: str, other: str) -> int:

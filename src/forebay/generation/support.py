@@ -69,6 +69,7 @@ class Scored(msgspec.Struct, frozen=True):
 
     ``window`` counts what is around it too, in shares of the question's weight; ``fit`` is the
     same, but for what the passage's title and headings say, which is said of each of its units.
+    ``above`` is what title and headings say of each term, the nearest of those in the passage.
     ``near``: how near it is to the question, in deviations above unrelated sentences, if known.
     """
 
@@ -78,7 +79,13 @@ class Scored(msgspec.Struct, frozen=True):
     own: tuple[float, ...]
     window: float
     fit: float
+    above: Sequence[float]
     near: float | None = None
+
+    @property
+    def said(self) -> tuple[float, ...]:
+        """How much of each term it covers with what is said above it."""
+        return tuple(map(max, self.own, self.above))
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -245,8 +252,11 @@ def _read_passage(
     ]
     scored = []
     last = len(held) - 1
+    over: Sequence[float] = head
     for position, own in enumerate(held):
         unit = passage.units[position]
+        if unit.kind == "heading":
+            over = tuple(map(max, own, head))
         if another[position] or (unit.kind == "heading" and last):
             continue
         before = held[position - 1] if position else own
@@ -257,7 +267,7 @@ def _read_passage(
             most = max(own[at], _NEIGHBOUR * beside, far)
             window += weight * most
             fit += weight * (max(above, most))
-        scored.append(Scored(index, position, unit, own, window / total, fit / total))
+        scored.append(Scored(index, position, unit, own, window / total, fit / total, over))
     return scored, anywhere, head
 
 
