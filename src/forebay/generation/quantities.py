@@ -111,8 +111,10 @@ _SCALES = {"百": 1e2, "千": 1e3, "万": 1e4, "亿": 1e8}
 _SCALES |= {"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9}
 _HAN_NUMBER = "[零〇一二两三四五六七八九十百千万]+"
 _COUNTER = "[次名台吨米人倍层块楼册页本辆节棵位间张条件座户家门种项支套份步转期号岁等]"
+# "Within 13日" is a time, "on 7月13日" a date.
 _HAN_UNIT = "|".join(
-    sorted((re.escape(u) for u in _UNITS if not u.isascii()), key=len, reverse=True)
+    "日(?=[以之]?内)" if unit == "日" else re.escape(unit)
+    for unit in sorted((u for u in _UNITS if not u.isascii()), key=len, reverse=True)
 )
 _QUANTITY = re.compile(
     rf"(?<![a-z\d.\-/])(?:(?P<digits>\d+(?:,\d{{3}})*(?:\.\d+)?)|"

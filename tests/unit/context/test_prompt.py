@@ -44,6 +44,22 @@ def test_the_question_decides_the_language(question: str, language: str, rule: s
 
 
 @pytest.mark.parametrize(
+    ("question", "rules"),
+    [
+        ("How many days?", ("contradict each other", "both sides with their numbers", "replaces")),
+        ("年假有几天？", ("互相矛盾", "两种说法及其编号", "取代或修订")),
+    ],
+)
+def test_passages_that_contradict_each_other_are_both_to_be_given(
+    question: str, rules: tuple[str, ...]
+) -> None:
+    passages = [hit("Fifteen days."), hit("This notice replaces the policy: twenty days.")]
+    system = builder().build(ask(question), passages, Sampling()).messages[0].content
+    assert all(rule in system for rule in rules)
+    assert "[1]" in system and "[2]" in system
+
+
+@pytest.mark.parametrize(
     ("text", "language"),
     [
         ("VPN 怎么连", "zh"),

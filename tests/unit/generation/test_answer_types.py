@@ -74,3 +74,10 @@ def test_without_a_type_anything_may_answer() -> None:
 )
 def test_the_unit_asked_for(question: str, text: str, *, said: bool) -> None:
     assert AnswerType(question).in_unit(analyse(text, "", "", ()).units[0]) == said
+
+
+@pytest.mark.parametrize("question", ["Can the fee be refunded?", "年费可以退吗？"])
+def test_a_question_for_yes_or_no_asks_for_no_type(question: str) -> None:
+    assert AnswerType(question).asked == ""
+    assert AnswerType("Can you tell what the fee is?").asked == "money"
+    assert AnswerType("年费是多少钱，能说吗？").asked == "money"

@@ -27,3 +27,8 @@ def test_it_is_what_the_analysis_says(text: str) -> None:
 def test_chinese_and_english_are_apart() -> None:
     assert in_other_script(TEXTS[0], han=True) and not in_other_script(TEXTS[0], han=False)
     assert in_other_script(TEXTS[2], han=False) and not in_other_script(TEXTS[2], han=True)
+
+
+@pytest.mark.parametrize("text", ["3.5 m is the height of the gate.", "4.1 服务水平不低于九成。"])
+def test_a_number_with_a_fraction_begins_no_list(text: str) -> None:
+    assert [(one.kind, one.text) for one in analyse(text, "", "", ()).units] == [("sentence", text)]

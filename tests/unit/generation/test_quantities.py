@@ -27,6 +27,8 @@ from forebay.generation.quantities import agree, differ, quantities
         ("1 TB", "1024 GB"),
         ("百分之九十", "90 %"),
         ("half a year", "六个月"),
+        ("within five working days", "5个工作日"),
+        ("30日以内", "30 days"),
     ],
 )
 def test_one_value_in_two_notations(one: str, other: str) -> None:
@@ -50,10 +52,15 @@ def test_one_value_in_two_notations(one: str, other: str) -> None:
         ("in 1964", "1967年"),
         ("640 kg", "641 kg"),
         ("二楼", "on the fourth floor"),
+        ("乘坐一等座", "乘坐二等座"),
     ],
 )
 def test_two_values(one: str, other: str) -> None:
     assert differ(quantities(one), quantities(other), {})
+
+
+def test_a_day_of_a_month_is_no_duration() -> None:
+    assert "duration" not in quantities("7月13日那周")
 
 
 def test_a_value_of_the_question_is_no_difference() -> None:

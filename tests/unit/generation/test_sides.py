@@ -44,10 +44,13 @@ def below(text: str, *headings: str, number: int = 2) -> Hit:
         ("职员可以坐一等舱吗？", "职员可以坐一等舱。", "职员一律坐二等舱。"),
         # Where: in whatever words.
         ("月票在哪里办理？", "月票请到西侧大厅办理。", "月票改为在线办理。"),
-        ("Where are parcels handed out?", "Parcels are handed out at gate 4.", "By now parcels are "
-         "handed out in the canteen."),
+        (
+            "Where are parcels handed out?",
+            "Parcels are handed out at gate 4.",
+            "By now parcels are handed out in the canteen.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_said_in_other_words_is_another_side(question: str, one: str, other: str) -> None:
     text = quoted(question, one, other)
     assert one in text and other in text
