@@ -31,7 +31,7 @@ TEA = """# 茶园
 """
 CONFIG = """
 [ingest.sentences]
-questions_in = {asked}
+enabled = {enabled}
 
 [knowledge.en]
 
@@ -62,7 +62,7 @@ def chunks_with_sentences(folder: Path) -> int:
 
 
 def test_sentences_kept_at_ingest_answer_across_languages(tmp_path: Path) -> None:
-    with served(tmp_path, CONFIG.format(asked="[]")) as server:
+    with served(tmp_path, CONFIG.format(enabled="false")) as server:
         for kb, name, text in DOCUMENTS:
             assert server.ask.put(kb, name, text, "?wait=embedded").json["embedded"]
         for kb, question, told in ASKED:
@@ -70,7 +70,7 @@ def test_sentences_kept_at_ingest_answer_across_languages(tmp_path: Path) -> Non
         assert chunks_with_sentences(tmp_path) == 0
 
         # What was embedded before gets its sentences after the restart, while all is served.
-        server.configure(CONFIG.format(asked='["zh", "en"]'))
+        server.configure(CONFIG.format(enabled="true"))
         server.stop()
         server.restart()
         until(lambda: chunks_with_sentences(tmp_path) == len(DOCUMENTS), 60)

@@ -1,9 +1,10 @@
-"""How near sentences are to a question in another language, by the vectors that were kept."""
+"""How near sentences are to a question, by the vectors that were kept."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -24,6 +25,8 @@ from forebay.pipeline.sentences import Comparing
 
 VectorOf = Callable[[str], Awaitable[Vectors | None]]
 """The vector of a question that was searched for; None where memory has it no more."""
+_IN_MEMORY = 4096
+"""Chunks whose sentences' vectors are kept in memory; some 3 kB each with the built-in embedder."""
 
 
 def open_comparing(reading: Reading, embedder: CachedEmbedder | None) -> Comparing | None:
@@ -33,7 +36,7 @@ def open_comparing(reading: Reading, embedder: CachedEmbedder | None) -> Compari
     """
     settings = reading.settings
     sentences = sentence_settings(settings.ingest.sentences, settings.embedding)
-    if reading.embedder is None or not sentences.questions_in:
+    if reading.embedder is None or not sentences.enabled:
         return None
     widened = settings.context.surrounding_tokens > 0
     reach = settings.context.surrounding_chunks if widened else 0
@@ -43,7 +46,10 @@ def open_comparing(reading: Reading, embedder: CachedEmbedder | None) -> Compari
         return None if embedder is None else embedder.seen(question)
 
     again = partial(_embedded, reading.embedder)
-    return KeptSentences(reading, again if embedder is None else remembered, maker, reach)
+    vector_of = again if embedder is None else remembered
+    # An engine reads passages itself; where none answers, words will do within a language.
+    within = settings.generation.backend == "extractive" and embedder is not None
+    return KeptSentences(reading, vector_of, maker, within=within, reach=reach)
 
 
 async def _embedded(embedder: Embedder, question: str) -> Vectors | None:
@@ -51,23 +57,28 @@ async def _embedded(embedder: Embedder, question: str) -> Vectors | None:
 
 
 class KeptSentences:
-    """``Comparing`` in the process's pool for blocking work: a read of a few rows.
+    """``Comparing`` over what was made at ingest; chunks seen of late are in memory.
 
-    ``reach``: how many chunks before and after a hit its passage may hold.
+    ``within``: whether passages in the question's language are compared, too. ``reach``: how many
+    chunks before and after a hit its passage may hold.
     """
 
-    def __init__(self, reading: Reading, vector_of: VectorOf, maker: int, reach: int) -> None:
+    def __init__(
+        self, reading: Reading, vector_of: VectorOf, maker: int, *, within: bool, reach: int = 0
+    ) -> None:
         self._reading = reading
         self._vector_of = vector_of
         self._maker = maker
+        self._within = within
         self._reach = reach
         self._scale: SentenceScale | None = None
+        self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()
 
     async def compared(
         self, ctx: RequestContext, kb: str, prompt: GenerationRequest
     ) -> GenerationRequest:
-        """See ``Comparing``; nothing is read where a passage is in the question's language."""
-        if not _is_crossing(prompt):
+        """See ``Comparing``."""
+        if not prompt.passages or not (self._within or _is_crossing(prompt)):
             return prompt
         near = {hit.chunk.chunk_id: None for hit in prompt.passages}
         ids = [one + step for one in near for step in range(-self._reach, self._reach + 1)]
@@ -76,20 +87,37 @@ class KeptSentences:
             async with asyncio.timeout(ctx.deadline.remaining()):
                 vector = await self._vector_of(prompt.question)
                 if vector is not None:
-                    work = partial(self._compare, kb, ids, vector)
-                    found = await self._reading.threads.run(work)
+                    found = await self._compare(kb, ids, vector)
                     return msgspec.structs.replace(prompt, sentences=found)
         return prompt
 
-    def _compare(self, kb: str, chunk_ids: list[int], vector: Vectors) -> Mapping[int, float]:
+    async def _compare(self, kb: str, ids: Sequence[int], vector: Vectors) -> Mapping[int, float]:
+        kept = self._kept
+        lacking = [one for one in ids if (kb, one) not in kept]
+        if lacking or self._scale is None:
+            read = partial(self._read, kb, lacking)
+            found, scale = await self._reading.threads.run(read)
+            if scale is None:
+                return {}
+            self._scale = scale
+            kept.update(((kb, one), blob) for one, blob in found.items())
+        here = [kept[kb, one] for one in ids if (kb, one) in kept]
+        for one in ids:
+            if (kb, one) in kept:
+                kept.move_to_end((kb, one))
+        while len(kept) > _IN_MEMORY:
+            kept.popitem(last=False)
+        near = cosines(b"".join(here), vector)
+        return {each: self._scale.of(cosine) for each, cosine in near.items()}
+
+    def _read(
+        self, kb: str, chunk_ids: Sequence[int]
+    ) -> tuple[Mapping[int, bytes], SentenceScale | None]:
         reader = self._reading.reader
         scale = self._scale or reader.sentence_scale(self._maker)
         if scale is None:
-            return {}
-        self._scale = scale
-        blobs = reader.sentences(kb, self._maker, chunk_ids)
-        found = cosines(b"".join(blobs.values()), vector)
-        return {each: scale.of(cosine) for each, cosine in found.items()}
+            return {}, None
+        return reader.sentences(kb, self._maker, chunk_ids), scale
 
 
 def _is_crossing(prompt: GenerationRequest) -> bool:

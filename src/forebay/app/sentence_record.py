@@ -9,7 +9,7 @@ import msgspec
 from forebay.app.records import BlockingPool, RecordWithReserve
 from forebay.embedding.sentence_vectors import maker_of, pack, scale_by, unrelated_sentences
 from forebay.embedding.settings import EmbeddingSettings
-from forebay.generation.passages import analyse, in_other_script
+from forebay.generation.passages import analyse
 from forebay.kernel.documents import ChunkRow, Vectors
 from forebay.kernel.sentences import LackingSentences, SentenceText
 from forebay.kernel.stages import Embedder
@@ -21,22 +21,19 @@ _MOST = 64
 
 
 def sentence_settings(settings: SentenceSettings, embedding: EmbeddingSettings) -> SentenceSettings:
-    """The settings with what unset ``questions_in`` means."""
-    if settings.questions_in is not None:
+    """The settings with what unset ``enabled`` means."""
+    if settings.enabled is not None:
         return settings
-    return msgspec.structs.replace(
-        settings, questions_in=() if embedding.backend == "openai" else ("zh", "en")
-    )
+    return msgspec.structs.replace(settings, enabled=embedding.backend != "openai")
 
 
-def sentences_of(row: ChunkRow, settings: SentenceSettings) -> tuple[str, ...]:
-    """What can be quoted of a chunk, where questions come in a language that it is not in."""
-    asked = settings.questions_in or ()
-    if not any(in_other_script(row.text, han=language == "zh") for language in asked):
-        return ()
+def sentences_of(row: ChunkRow) -> tuple[str, ...]:
+    """What can be quoted of a chunk, as it is said: under its heading, a row with its columns."""
     passage = analyse(row.text, row.context, row.title, row.heading_path)
-    found = dict.fromkeys(unit.text for unit in passage.units if unit.kind != "code")
-    return tuple(found)[:_MOST]
+    units = [unit for unit in passage.units if unit.kind not in ("code", "heading")]
+    # Headings are quoted where there is nothing else.
+    units = units or [unit for unit in passage.units if unit.kind == "heading"]
+    return tuple(dict.fromkeys(unit.said for unit in units))[:_MOST]
 
 
 class SentencesInRecord:
@@ -47,17 +44,15 @@ class SentencesInRecord:
         writer: StoreWriter,
         record: RecordWithReserve,
         fingerprint: str,
-        settings: SentenceSettings,
     ) -> None:
         self._writer = writer
         self._record = record
         self._maker = maker_of(fingerprint)
-        self._settings = settings
 
     def lacking(self, kb: str, after: tuple[int, int], limit: int) -> LackingSentences:
         """See ``SentenceRecord``; chunks that need none are passed over."""
         unread = self._writer.reader.lacking_sentences(kb, self._maker, after, limit)
-        cut = [(row.chunk_id, sentences_of(row, self._settings)) for row in unread.rows]
+        cut = [(row.chunk_id, sentences_of(row)) for row in unread.rows]
         texts = tuple(SentenceText(chunk, sentences) for chunk, sentences in cut if sentences)
         return LackingSentences(texts, unread.after, unread.kept)
 

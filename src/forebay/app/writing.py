@@ -232,10 +232,10 @@ class Writing:
     def _begin_sentences(self, kb: str, embedder: Embedder, feeder: EmbeddingFeeder) -> None:
         """Sentences follow their chunks, unless that is off or has begun."""
         settings, group = self._parts.settings.sentences, self._group
-        if group is None or kb in self._sentences or not settings.questions_in:
+        if group is None or kb in self._sentences or not settings.enabled:
             return
         writer, thread = self._parts.writer, self._parts.thread
-        record = SentencesInRecord(writer, self._record, embedder.spec.fingerprint, settings)
+        record = SentencesInRecord(writer, self._record, embedder.spec.fingerprint)
         parts = SentenceParts(record, embedder, thread.run, feeder.rest)
         self._sentences[kb] = SentenceFeeder(kb, parts, settings)
         self._running[kb].append(group.create_task(self._feed_sentences(kb, record, embedder)))

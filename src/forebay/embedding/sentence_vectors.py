@@ -17,7 +17,7 @@ from forebay.embedding.calibration import calibrate
 from forebay.kernel.documents import Vectors
 from forebay.kernel.sentences import SentenceScale, checksum
 
-LAYOUT = 1
+LAYOUT = 2
 """Raised when the blob or the cut of passages changes: what was kept is made anew then."""
 _LEAST_DEVIATION = 0.01
 

@@ -74,9 +74,9 @@ def with_nearness(reading: Reading, known: Mapping[int, float]) -> tuple[Reading
 
     None where too little is known, and the reading as it was.
     """
-    if not known or not reading.features.crossing:
+    if not known:
         return reading, None
-    near = [known.get(checksum(one.unit.text)) for one in reading.units]
+    near = [known.get(checksum(one.unit.said)) for one in reading.units]
     values = sorted(value for value in near if value is not None)
     if len(values) < max(_LEAST, _KNOWN_SHARE * len(near)):
         return reading, None

@@ -10,6 +10,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -56,8 +57,9 @@ class Unit(msgspec.Struct, frozen=True, dict=True):
     """One quotable piece.
 
     ``lead`` is the header of a table row, the lead-in of a list item, or the question a sentence
-    answers. ``folded`` and ``stems`` are what terms are looked for in, lead included. ``has_han``:
-    whether there is a Han character in its text; ``in_han``: in ``folded``.
+    answers; ``section`` the heading it stands under. ``folded`` and ``stems`` are what terms are
+    looked for in, lead included. ``has_han``: whether there is a Han character in its text;
+    ``in_han``: in ``folded``.
     """
 
     kind: UnitKind
@@ -67,6 +69,20 @@ class Unit(msgspec.Struct, frozen=True, dict=True):
     stems: frozenset[str]
     has_han: bool
     in_han: bool
+    section: str = ""
+
+    @cached_property
+    def said(self) -> str:
+        """What it says by itself: under its heading, a row with the names of its columns."""
+        text = self.text
+        if self.kind == "row":
+            named = zip_longest(cells(self.lead), cells(text), fillvalue="")
+            text = "; ".join(
+                f"{name}: {value}" if name else value for name, value in named if value
+            )
+        elif self.lead and self.lead != self.section:
+            text = f"{self.lead} {text}"
+        return f"{self.section}: {text}" if self.section else text
 
     @cached_property
     def _known(self) -> dict[Callable[[Unit], Any], Any]:
@@ -148,7 +164,8 @@ class PassageCache:
 
 def analyse(text: str, context: str, title: str, heading_path: tuple[str, ...]) -> Passage:
     """Cut a chunk's text into units; ``context`` may hold its table's header row."""
-    units = tuple(_Cutter(context).cut(text))
+    section = heading_path[-1] if heading_path else title
+    units = tuple(_Cutter(context, section).cut(text))
     head = _unit("heading", " ".join([title.replace("_", " "), *heading_path]), "")
     return Passage(units, head, *_scripts(text))
 
@@ -192,17 +209,18 @@ def _filled(row: str) -> int:
     return sum(map(bool, cells(row)))
 
 
-def _unit(kind: UnitKind, text: str, lead: str) -> Unit:
+def _unit(kind: UnitKind, text: str, lead: str, section: str = "") -> Unit:
     whole = f"{lead}\n{text}" if lead else text
     folded = fold(whole)
     has_han, in_han = _HAN.search(text) is not None, _HAN.search(folded) is not None
-    return Unit(kind, text, lead, folded, stems(whole), has_han, in_han)
+    return Unit(kind, text, lead, folded, stems(whole), has_han, in_han, section)
 
 
 class _Cutter:
     """Goes through the lines of one passage once."""
 
-    def __init__(self, context: str) -> None:
+    def __init__(self, context: str, section: str) -> None:
+        self._section = section
         # Of several header rows the fullest names the columns; a unit may stand below it.
         rows = [line.strip() for line in context.splitlines() if is_row(line)]
         self._context_header = max(rows, key=_filled, default="")
@@ -238,7 +256,7 @@ class _Cutter:
             end += 1
         body = "\n".join(lines[at + 1 : end]).strip("\n")
         if body.strip():
-            self._units.append(_unit("code", body[: 2 * _MAX_UNIT_CHARACTERS], self._lead))
+            self._units.append(self._unit("code", body[: 2 * _MAX_UNIT_CHARACTERS], self._lead))
         self._header = ""
         return end + 1
 
@@ -256,7 +274,10 @@ class _Cutter:
             self._header = max(self._header, row, key=_filled)
             return
         self._naming = False
-        self._units.append(_unit("row", row, self._header))
+        self._units.append(self._unit("row", row, self._header))
+
+    def _unit(self, kind: UnitKind, text: str, lead: str) -> Unit:
+        return _unit(kind, text, lead, self._section)
 
     def _line(self, line: str, *, alone: bool) -> None:
         heading = _ATX.match(line)
@@ -271,20 +292,21 @@ class _Cutter:
             text = heading["text"] if heading else stripped
             if text:
                 self._units.append(_unit("heading", text, ""))
+                self._section = text
             self._lead = ""
             self._question = text if text.endswith(_QUESTION) else ""
             return
         if item is not None:
             body = line[item.end() :].strip()
             for piece in _pieces(body):
-                self._units.append(_unit("item", piece, self._lead))
+                self._units.append(self._unit("item", piece, self._lead))
             return
         for piece in sentences(stripped):
             if piece.endswith(_QUESTION):
                 self._question = piece
                 self._units.append(_unit("heading", piece, ""))
             else:
-                self._units.append(_unit("sentence", piece, self._question))
+                self._units.append(self._unit("sentence", piece, self._question))
         self._lead = stripped if stripped.endswith((":", "：")) and len(stripped) <= 160 else ""
 
 

@@ -18,6 +18,7 @@ _HEADING = 0.3
 """Weights beside the coverage of a unit and its surroundings: the unit's own coverage, the hit's
 score relative to the best, the penalty of a heading. Tuned on the first half of the XQuAD
 questions for how often the quotation holds the answer (``benchmarks/extractive``)."""
+_NEAR = 0.3
 _MORE = 0.62
 _GAIN = 0.08
 _OTHER_SIDE = 0.5
@@ -99,6 +100,7 @@ def _worth(
     one: Scored, rank: float, weights: Sequence[float], total: float, asked: AnswerKind
 ) -> float:
     worth = one.fit + _OWN * _share(one, weights, total) + _RANK * rank + asked.bonus(one.unit)
+    worth += _NEAR * (one.near or 0.0)
     return worth - _HEADING if one.unit.kind == "heading" else worth
 
 

@@ -1,7 +1,8 @@
 """Vectors of single sentences: made when chunks have theirs, beside serving; nobody waits for them.
 
-Where a question is in another language than what was found, words do not meet, and a passage's
-vector says little of its sentences. Theirs are kept, so that a question costs no embedding.
+A passage's vector says what it is about and little of its sentences; words do not meet where a
+question uses others, or another language. Sentences' own vectors are kept, so that a question costs
+no embedding.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
@@ -29,14 +30,13 @@ _PROBE = "ok"
 
 
 class SentenceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose sentences get vectors of their own, for questions in another language."""
+    """Whether sentences get vectors of their own, and how many."""
 
-    questions_in: Annotated[
-        tuple[Literal["zh", "en"], ...] | None,
+    enabled: Annotated[
+        bool | None,
         msgspec.Meta(
-            description="Languages that questions come in: sentences of documents in another "
-            "language get vectors of their own; empty: none do; unset: both, and none where "
-            "embedding.backend is openai, whose tokens may cost."
+            description="Sentences get vectors of their own, by which quotations are chosen and "
+            "judged; unset: yes, but not where embedding.backend is openai, whose tokens may cost."
         ),
     ] = None
     max_chunks: Annotated[
@@ -65,7 +65,7 @@ class SentenceRecord(Protocol):
 
 
 class Comparing(Protocol):
-    """Knows how near single sentences are to a question in another language."""
+    """Knows how near single sentences are to a question."""
 
     async def compared(
         self, ctx: RequestContext, kb: str, prompt: GenerationRequest

@@ -1,4 +1,4 @@
-"""Questions are compared with sentences of another language, and with nothing else."""
+"""Questions are compared with sentences where that helps, and what was read is remembered."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from forebay.app import comparing as comparing_module
 from forebay.app.comparing import KeptSentences, open_comparing
 from forebay.app.runtime import Reading
 from forebay.app.settings import IngestSettings, Settings
@@ -51,13 +52,15 @@ class Threads:
         return await asyncio.to_thread(work)
 
 
-def comparing(reader: Reader, seen: Vectors | None = QUERY, reach: int = 0) -> KeptSentences:
+def comparing(
+    reader: Reader, seen: Vectors | None = QUERY, *, reach: int = 0, within: bool = False
+) -> KeptSentences:
     reading = type("Reading", (), {"threads": Threads(), "reader": reader})
 
     async def vector_of(question: str) -> Vectors | None:
         return seen
 
-    return KeptSentences(cast(Reading, reading), vector_of, 7, reach)
+    return KeptSentences(cast(Reading, reading), vector_of, 7, within=within, reach=reach)
 
 
 def prompt(question: str, *texts: str) -> GenerationRequest:
@@ -96,6 +99,29 @@ async def test_nothing_is_read_where_words_can_meet(question: str, texts: tuple[
     assert reader.asked == []
 
 
+async def test_within_a_language_they_are_compared_where_nobody_else_reads_them() -> None:
+    reader = Reader()
+    part = comparing(reader, within=True)
+    found = await part.compared(context(), "kb", prompt("When does it close?", TEXT, OTHER))
+    assert found.sentences == pytest.approx({checksum(TEXT): 8.0}, abs=0.1)
+    assert reader.asked == [[1, 2]]
+    # What was read is kept; what was not there may come.
+    await part.compared(context(), "kb", prompt("When does it close?", TEXT, OTHER))
+    assert reader.asked == [[1, 2], [2]]
+    again = await part.compared(context(), "kb", prompt("When does it close?", TEXT))
+    assert again.sentences == found.sentences
+    assert len(reader.asked) == 2
+
+
+async def test_only_so_many_chunks_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparing_module, "_IN_MEMORY", 1)
+    reader = Reader()
+    part = comparing(reader, within=True)
+    for kb in ("a", "b", "a"):
+        await part.compared(context(), kb, prompt("When does it close?", TEXT))
+    assert len(reader.asked) == 3
+
+
 async def test_answers_do_without_where_it_is_not_known() -> None:
     asked = prompt("大门几点关？", TEXT)
     assert await comparing(Reader(), seen=None).compared(context(), "kb", asked) is asked
@@ -130,7 +156,7 @@ def reading(sentences: SentenceSettings, embedder: Embedder | None) -> Reading:
 
 def test_it_is_off_without_what_it_needs() -> None:
     assert open_comparing(reading(SentenceSettings(), None), None) is None
-    assert open_comparing(reading(SentenceSettings(questions_in=()), Embedder()), None) is None
+    assert open_comparing(reading(SentenceSettings(enabled=False), Embedder()), None) is None
 
 
 async def test_a_question_is_embedded_again_only_where_nobody_remembers() -> None:

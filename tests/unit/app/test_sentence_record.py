@@ -1,9 +1,9 @@
-"""Which sentences get vectors, by the languages that questions come in, and how they are kept."""
+"""Which sentences get vectors, and how they are kept."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,14 +26,11 @@ ENGLISH = "# Gates\n\nThe north gate closes at six. Deliveries ring twice.\n\n``
 CHINESE = "北门六点关闭。送货请按两次铃。"
 
 
-BOTH = SentenceSettings(questions_in=("zh", "en"))
-
-
 def test_a_remote_embedder_makes_them_only_when_told() -> None:
     local, remote = EmbeddingSettings(), EmbeddingSettings(backend="openai")
-    assert sentence_settings(SentenceSettings(), local) == BOTH
-    assert sentence_settings(SentenceSettings(), remote).questions_in == ()
-    told = SentenceSettings(questions_in=("zh",))
+    assert sentence_settings(SentenceSettings(), local).enabled
+    assert not sentence_settings(SentenceSettings(), remote).enabled
+    told = SentenceSettings(enabled=True)
     assert sentence_settings(told, remote) == told == sentence_settings(told, local)
 
 
@@ -41,23 +38,21 @@ def row(text: str) -> ChunkRow:
     return passage(text).chunk
 
 
-@pytest.mark.parametrize(
-    ("asked", "english", "chinese"),
-    [(("zh", "en"), 3, 2), (("zh",), 3, 0), (("en",), 0, 2), ((), 0, 0)],
-)
-def test_sentences_of_documents_in_another_language(
-    asked: tuple[Literal["zh", "en"], ...], english: int, chinese: int
-) -> None:
-    settings = SentenceSettings(questions_in=asked)
-    assert len(sentences_of(row(ENGLISH), settings)) == english
-    assert len(sentences_of(row(CHINESE), settings)) == chinese
+def test_sentences_are_what_is_said_under_a_heading() -> None:
+    assert sentences_of(row(ENGLISH)) == (
+        "Gates: The north gate closes at six.",
+        "Gates: Deliveries ring twice.",
+    )
+    assert sentences_of(row("# Gates\n\n| Gate | Closes |\n|---|---|\n| north | 18:00 |")) == (
+        "Gates: Gate: north; Closes: 18:00",
+    )
+    assert sentences_of(row("# Gates")) == ("Gates",)
 
 
 def test_code_has_none_and_repeated_ones_count_once() -> None:
-    found = sentences_of(row(ENGLISH + "\n\nDeliveries ring twice."), BOTH)
-    assert found == ("Gates", "The north gate closes at six.", "Deliveries ring twice.")
+    assert len(sentences_of(row(ENGLISH + "\n\nDeliveries ring twice."))) == 2
     many = " ".join(f"Sentence number {at} is here." for at in range(200))
-    assert len(sentences_of(row(many), BOTH)) == 64
+    assert len(sentences_of(row(many))) == 64
 
 
 class Embedder:
@@ -76,12 +71,11 @@ async def test_they_are_cut_kept_and_measured(tmp_path: Path) -> None:
     store = StoreWriter(tmp_path)
     store.commit("kb", [draft_of("a", CHINESE, ENGLISH)], [])
     store.store_vectors("kb", unit_vectors([1, 2]), "f")
-    settings = SentenceSettings(questions_in=("en",))
-    record = SentencesInRecord(store, RecordWithReserve(store, 0), "f", settings)
-    lacking = record.lacking("kb", (0, 0), 9)
+    record = SentencesInRecord(store, RecordWithReserve(store, 0), "f")
+    lacking = record.lacking("kb", (0, 0), 1)
     [text] = lacking.texts
     assert text.sentences == ("北门六点关闭。", "送货请按两次铃。")
-    assert lacking.after[1] == 2, "the English one is passed over"
+    assert lacking.after[1] == 1
     embedder = Embedder()
     vectors = await embedder.embed(text.sentences, kind="passage")
     assert record.keep("kb", {text.chunk_id: (text, vectors)}) == 1
@@ -95,7 +89,7 @@ async def test_they_are_cut_kept_and_measured(tmp_path: Path) -> None:
         await record.measure(embedder, thread)
     assert embedder.calls == 2, "measured once"
     assert store.reader.sentence_scale(maker_of("f")) is not None
-    full = SentencesInRecord(store, RecordWithReserve(store, 2**60), "f", settings)
+    full = SentencesInRecord(store, RecordWithReserve(store, 2**60), "f")
     with pytest.raises(StoreFull):
         full.keep("kb", {text.chunk_id: (text, vectors)})
     thread.close()
