@@ -21,7 +21,12 @@ from forebay.generation.crossing import (
     without_lesser,
 )
 from forebay.generation.frames import Frame, frame_for, is_greeting
-from forebay.generation.nearness import nearness_score, with_nearness
+from forebay.generation.nearness import (
+    Nearness,
+    nearness_score,
+    with_nearness,
+    within_score,
+)
 from forebay.generation.passages import PassageCache, cells
 from forebay.generation.selection import choose
 from forebay.generation.settings import ExtractiveSettings
@@ -164,8 +169,7 @@ class ExtractiveGenerator:
             shown = showing(asked[0], reading, chosen)
             chosen = self._choose(request, terms, shown, asked) if shown.units else chosen
         if nearness and chosen:
-            score = nearness_score(asked, reading, nearness, chosen) - self._settings.strictness
-            told = score >= 0.0 and not leans_away(chosen, reading)
+            score, told = self._near(request, reading, asked, nearness, chosen)
         else:
             told = bool(chosen) and tells(asked, terms, reading, chosen, request.passages, TELLING)
         if not told or is_another(request.question, terms, reading.held, chosen):
@@ -181,6 +185,22 @@ class ExtractiveGenerator:
             # What shows no such measure is refused later.
             return score + MEASURED * asked[0].is_measure + WHOLE * says_all(terms, reading)
         return score + AGREEING * agrees(asked[1], reading.units)
+
+    def _near(
+        self,
+        request: GenerationRequest,
+        reading: Reading,
+        asked: tuple[AnswerType, Subject],
+        nearness: Nearness,
+        chosen: Sequence[Scored],
+    ) -> tuple[float, bool]:
+        """Log-odds that ``chosen`` tells what is asked, by vectors of sentences, and whether."""
+        strictness = self._settings.strictness
+        if not reading.features.crossing:
+            score = within_score(asked, reading, nearness, chosen, request.passages) - strictness
+            return score, score >= 0.0
+        score = nearness_score(asked, reading, nearness, chosen) - strictness
+        return score, score >= 0.0 and not leans_away(chosen, reading)
 
     def _in_their_script(self, request: GenerationRequest) -> GenerationRequest:
         question = request.question[:MAX_QUESTION_CHARACTERS]

@@ -1,9 +1,10 @@
-"""Whether passages in another language answer, where vectors of their sentences are known.
+"""Whether passages answer, where vectors of their sentences are known.
 
 A passage's vector says what it is about; a sentence's own, whether it says what is asked. One
-logistic score takes the place of the two that words and passages alone are judged by: how near the
-nearest sentence is, how far before the next and before the usual one, beside those features.
-Constants: ``benchmarks/answers``.
+logistic score takes the place of those that words and passages alone are judged by: how far the
+nearest sentence is before the next and before the usual one, beside what words tell. Two models:
+where question and passages share a language, and where words hardly meet. Constants:
+``benchmarks/answers``.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from statistics import median
 import msgspec
 
 from forebay.generation.answer_types import AnswerType
-from forebay.generation.statements import named_share, open_share
+from forebay.generation.passages import Unit
+from forebay.generation.statements import named_share, of_another, open_share, says_all
 from forebay.generation.subjects import Subject
 from forebay.generation.support import USUAL_LEAD, Reading, Scored
+from forebay.kernel.documents import Hit
 from forebay.kernel.sentences import checksum
 
 _LEAST = 2
@@ -69,6 +72,44 @@ NEARNESS = NearnessModel(
 )
 
 
+class WithinModel(msgspec.Struct, frozen=True):
+    """The same within a language. ``share`` to ``names_missing`` are features of ``support``,
+    ``open`` to ``typed`` those of ``statements``; ``whole``: a statement has every word asked.
+    """
+
+    constant: float
+    share: float
+    cosine_lead: float
+    found: float
+    names_missing: float
+    open: float
+    named: float
+    measured: float
+    typed: float
+    whole: float
+    before_second: float
+    before_middle: float
+
+
+# Fitted by benchmarks/answers/sentences.py; see the paragraph there.
+WITHIN = WithinModel(
+    constant=-1.65,
+    share=4.11,
+    cosine_lead=-0.48,
+    found=0.6,
+    names_missing=-1.93,
+    open=-1.85,
+    named=-1.85,
+    measured=0.98,
+    typed=-0.68,
+    whole=1.42,
+    before_second=0.93,
+    before_middle=0.89,
+)
+_USUAL_SHARE = 0.35
+"""Of the best hit, where scores are no shares of an ideal."""
+
+
 def with_nearness(reading: Reading, known: Mapping[int, float]) -> tuple[Reading, Nearness | None]:
     """The reading with what is ``known`` of each of its units by checksum, and its sums.
 
@@ -76,7 +117,7 @@ def with_nearness(reading: Reading, known: Mapping[int, float]) -> tuple[Reading
     """
     if not known:
         return reading, None
-    near = [known.get(checksum(one.unit.said)) for one in reading.units]
+    near = [known.get(one.unit.known(_number)) for one in reading.units]
     values = sorted(value for value in near if value is not None)
     if len(values) < max(_LEAST, _KNOWN_SHARE * len(near)):
         return reading, None
@@ -89,6 +130,10 @@ def with_nearness(reading: Reading, known: Mapping[int, float]) -> tuple[Reading
     return msgspec.structs.replace(reading, units=units), nearness
 
 
+def _number(unit: Unit) -> int:
+    return checksum(unit.said)
+
+
 def nearness_score(
     asked: tuple[AnswerType, Subject],
     reading: Reading,
@@ -98,13 +143,12 @@ def nearness_score(
 ) -> float:
     """Log-odds that ``chosen`` tells what is asked; what shows no such thing does not."""
     kind, subject = asked
-    if not any(one.unit.kind in ("row", "code") or kind.shown(one.unit) for one in chosen):
+    if not _shows(kind, chosen):
         return -math.inf
     features, terms = reading.features, reading.terms
-    lead = features.cosine_lead
     return (
         model.constant
-        + model.cosine_lead * (USUAL_LEAD if lead is None else lead)
+        + model.cosine_lead * _lead(reading)
         + model.found * features.found
         + model.window * features.window
         + model.told * features.told
@@ -114,3 +158,43 @@ def nearness_score(
         + model.before_second * nearness.before_second
         + model.before_middle * nearness.before_middle
     )
+
+
+def within_score(
+    asked: tuple[AnswerType, Subject],
+    reading: Reading,
+    nearness: Nearness,
+    chosen: Sequence[Scored],
+    hits: Sequence[Hit],
+    model: WithinModel = WITHIN,
+) -> float:
+    """The same where words meet; what words say to be about another thing does not tell it."""
+    kind, subject = asked
+    features, terms = reading.features, reading.terms
+    if not _shows(kind, chosen) or of_another(kind, terms, reading, chosen):
+        return -math.inf
+    share = max(hits[one.passage].score for one in chosen) if features.share else _USUAL_SHARE
+    return (
+        model.constant
+        + model.share * share
+        + model.cosine_lead * _lead(reading)
+        + model.found * features.found
+        + model.names_missing * features.names_missing
+        + model.open * open_share(terms, reading, chosen, hits)
+        + model.named * named_share(subject, kind.unnamed(terms), reading, chosen)
+        + model.measured * kind.is_measure
+        + model.typed * bool(kind.asked)
+        + model.whole * says_all(terms, reading)
+        + model.before_second * nearness.before_second
+        + model.before_middle * nearness.before_middle
+    )
+
+
+def _shows(kind: AnswerType, chosen: Sequence[Scored]) -> bool:
+    """Whether there is the type of thing asked for; rows and code are not judged."""
+    return any(one.unit.kind in ("row", "code") or kind.shown(one.unit) for one in chosen)
+
+
+def _lead(reading: Reading) -> float:
+    lead = reading.features.cosine_lead
+    return USUAL_LEAD if lead is None else lead

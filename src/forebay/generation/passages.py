@@ -57,9 +57,9 @@ class Unit(msgspec.Struct, frozen=True, dict=True):
     """One quotable piece.
 
     ``lead`` is the header of a table row, the lead-in of a list item, or the question a sentence
-    answers; ``section`` the heading it stands under. ``folded`` and ``stems`` are what terms are
-    looked for in, lead included. ``has_han``: whether there is a Han character in its text;
-    ``in_han``: in ``folded``.
+    answers; ``above`` the title and the heading it stands under. ``folded`` and ``stems`` are what
+    terms are looked for in, lead included. ``has_han``: whether there is a Han character in its
+    text; ``in_han``: in ``folded``.
     """
 
     kind: UnitKind
@@ -69,9 +69,9 @@ class Unit(msgspec.Struct, frozen=True, dict=True):
     stems: frozenset[str]
     has_han: bool
     in_han: bool
-    section: str = ""
+    above: str = ""
 
-    @cached_property
+    @property
     def said(self) -> str:
         """What it says by itself: under its heading, a row with the names of its columns."""
         text = self.text
@@ -80,9 +80,9 @@ class Unit(msgspec.Struct, frozen=True, dict=True):
             text = "; ".join(
                 f"{name}: {value}" if name else value for name, value in named if value
             )
-        elif self.lead and self.lead != self.section:
+        elif self.lead and not self.above.endswith(self.lead):
             text = f"{self.lead} {text}"
-        return f"{self.section}: {text}" if self.section else text
+        return f"{self.above}: {text}" if self.above else text
 
     @cached_property
     def _known(self) -> dict[Callable[[Unit], Any], Any]:
@@ -164,9 +164,9 @@ class PassageCache:
 
 def analyse(text: str, context: str, title: str, heading_path: tuple[str, ...]) -> Passage:
     """Cut a chunk's text into units; ``context`` may hold its table's header row."""
-    section = heading_path[-1] if heading_path else title
-    units = tuple(_Cutter(context, section).cut(text))
-    head = _unit("heading", " ".join([title.replace("_", " "), *heading_path]), "")
+    title = title.replace("_", " ")
+    units = tuple(_Cutter(context, title, heading_path[-1] if heading_path else "").cut(text))
+    head = _unit("heading", " ".join([title, *heading_path]), "")
     return Passage(units, head, *_scripts(text))
 
 
@@ -209,18 +209,19 @@ def _filled(row: str) -> int:
     return sum(map(bool, cells(row)))
 
 
-def _unit(kind: UnitKind, text: str, lead: str, section: str = "") -> Unit:
+def _unit(kind: UnitKind, text: str, lead: str, above: str = "") -> Unit:
     whole = f"{lead}\n{text}" if lead else text
     folded = fold(whole)
     has_han, in_han = _HAN.search(text) is not None, _HAN.search(folded) is not None
-    return Unit(kind, text, lead, folded, stems(whole), has_han, in_han, section)
+    return Unit(kind, text, lead, folded, stems(whole), has_han, in_han, above)
 
 
 class _Cutter:
     """Goes through the lines of one passage once."""
 
-    def __init__(self, context: str, section: str) -> None:
-        self._section = section
+    def __init__(self, context: str, title: str, heading: str) -> None:
+        self._title = title
+        self._above = self._under(heading)
         # Of several header rows the fullest names the columns; a unit may stand below it.
         rows = [line.strip() for line in context.splitlines() if is_row(line)]
         self._context_header = max(rows, key=_filled, default="")
@@ -276,8 +277,15 @@ class _Cutter:
         self._naming = False
         self._units.append(self._unit("row", row, self._header))
 
+    def _under(self, heading: str) -> str:
+        """A heading is of its document: "Weight" of the sheet of the A300."""
+        title = self._title
+        if not title or heading.startswith(title):
+            return heading
+        return f"{title}. {heading}" if heading else title
+
     def _unit(self, kind: UnitKind, text: str, lead: str) -> Unit:
-        return _unit(kind, text, lead, self._section)
+        return _unit(kind, text, lead, self._above)
 
     def _line(self, line: str, *, alone: bool) -> None:
         heading = _ATX.match(line)
@@ -292,7 +300,7 @@ class _Cutter:
             text = heading["text"] if heading else stripped
             if text:
                 self._units.append(_unit("heading", text, ""))
-                self._section = text
+                self._above = self._under(text)
             self._lead = ""
             self._question = text if text.endswith(_QUESTION) else ""
             return

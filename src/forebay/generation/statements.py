@@ -83,17 +83,15 @@ def tells(
         return True
     if not any(kind.shown(one.unit) for one in chosen):
         return False
-    if _tells_of_another(terms, reading, chosen):
+    if of_another(kind, terms, reading, chosen):
         return False
     best = fullest(terms, chosen)
-    if best.unit.has_han == any(term.han for term in terms):
-        # Of a statement in the other script nobody can tell what it lacks.
-        if tells_of_another(terms, best, reading, measure=kind.asked not in ("who", "place")):
-            return False
-        if is_arbitrary(terms, best, reading, kind) and named_share(
-            subject, kind.unnamed(terms), reading, chosen
-        ):
-            return False
+    if (
+        best.unit.has_han == any(term.han for term in terms)
+        and is_arbitrary(terms, best, reading, kind)
+        and named_share(subject, kind.unnamed(terms), reading, chosen)
+    ):
+        return False
     left = said if reading.features.crossing else open_share(terms, reading, chosen, hits)
     share = max(hits[one.passage].score for one in chosen) if reading.features.share else 0.0
     if reading.features.crossing:
@@ -112,6 +110,22 @@ def tells(
         + telling.share * share
     )
     return score >= 0.0
+
+
+def of_another(
+    kind: AnswerType, terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]
+) -> bool:
+    """Whether words say that the statements are about another thing than the question; rows and
+    code are not judged, and of a statement in the other script nobody can tell what it lacks.
+    """
+    if any(one.unit.kind in ("row", "code") for one in chosen):
+        return False
+    if _begins_with_another(terms, reading, chosen):
+        return True
+    best = fullest(terms, chosen)
+    if best.unit.has_han != any(term.han for term in terms):
+        return False
+    return tells_of_another(terms, best, reading, measure=kind.asked not in ("who", "place"))
 
 
 def fullest(terms: Sequence[Term], chosen: Sequence[Scored]) -> Scored:
@@ -200,7 +214,7 @@ def open_share(
     return sum(term.weight * (1.0 - here) for here, term in zip(held, terms, strict=True)) / total
 
 
-def _tells_of_another(terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]) -> bool:
+def _begins_with_another(terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]) -> bool:
     """Whether a short statement says all that a Chinese question asks, of something else: what the
     question begins with is a thing that no passage speaks of.
     """

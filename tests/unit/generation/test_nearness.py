@@ -73,8 +73,41 @@ def test_too_little_known_decides_nothing() -> None:
     assert draft(CHINESE, LIBRARY, dict.fromkeys(FERRY, 9.0)) == without
 
 
-def test_within_a_language_words_decide() -> None:
-    question = "When does the reading room close?"
-    without = draft(question, LIBRARY, {})
-    assert "closes at nine" in without[0]
-    assert draft(question, LIBRARY, {LIBRARY[0]: 9.0, LIBRARY[1]: 0.0, LIBRARY[3]: 0.0}) == without
+QUESTION = "How late may somebody sit there with a paper?"
+
+
+def test_within_a_language_the_nearest_sentence_is_told_from_others() -> None:
+    assert draft(QUESTION, LIBRARY, {})[1], "words do not meet"
+    near = dict.fromkeys(LIBRARY, 0.5) | {LIBRARY[3]: 5.0}
+    quoted, refused = draft(QUESTION, LIBRARY, near)
+    assert not refused and f"{LIBRARY[3]} [1]" in quoted
+    assert draft(QUESTION, LIBRARY, near, strictness=99.0)[1]
+
+
+def test_within_a_language_what_stands_out_no_more_than_others_answers_nothing() -> None:
+    question = "Was the town library founded by a merchant?"
+    assert not draft(question, LIBRARY, {})[1]
+    assert draft(question, LIBRARY, dict.fromkeys(LIBRARY, 0.4))[1]
+
+
+def test_what_words_say_to_be_another_thing_is_not_told_however_near() -> None:
+    texts = (
+        "Acetone boils at 56 degrees.",
+        "Ethanol boils at 78 degrees.",
+        "Lamps are off at ten.",
+    )
+    near = {texts[0]: 6.0, texts[1]: 2.0, texts[2]: 0.0}
+    assert draft("At what temperature does methanol boil?", texts, near)[1]
+    assert not draft("At what temperature does acetone boil?", texts, near)[1]
+
+
+def test_rows_are_compared_with_the_names_of_their_columns() -> None:
+    table = "| Length of service | Days a year |\n|---|---|\n| under 5 years | 8 |\n| longer | 12 |"
+    text = f"# Annual leave\n\n{table}\n\nUp to 5 days may be carried over."
+    said = {
+        "Annual leave: Length of service: under 5 years; Days a year: 8": 5.0,
+        "Annual leave: Length of service: longer; Days a year: 12": 2.0,
+        "Annual leave: Up to 5 days may be carried over.": 1.0,
+    }
+    quoted, refused = draft("How many days off does a newcomer get?", (text,), said)
+    assert not refused and "Length of service: under 5 years; Days a year: 8" in quoted

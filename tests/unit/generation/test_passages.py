@@ -32,3 +32,20 @@ def test_chinese_and_english_are_apart() -> None:
 @pytest.mark.parametrize("text", ["3.5 m is the height of the gate.", "4.1 服务水平不低于九成。"])
 def test_a_number_with_a_fraction_begins_no_list(text: str) -> None:
     assert [(one.kind, one.text) for one in analyse(text, "", "", ()).units] == [("sentence", text)]
+
+
+def test_what_a_unit_says_by_itself_stands_under_its_title_and_heading() -> None:
+    table = "| Service | Days |\n|---|---|\n| new | 8 |"
+    text = f"In force from May.\n\n# Leave\n\n{table}\n\n- Sick: none"
+    said = [unit.said for unit in analyse(text, "", "Staff_rules", ("Terms",)).units]
+    assert said == [
+        "Staff rules. Terms: In force from May.",
+        "Leave",
+        "Staff rules. Leave: Service: new; Days: 8",
+        "Staff rules. Leave: Sick: none",
+    ]
+    # A heading that names the document, a question that is a heading, and neither.
+    assert analyse("It is.", "", "Rules", ("Rules of May",)).units[0].said == "Rules of May: It is."
+    asked = analyse("# Is it so?\n\nIt is.", "", "", ()).units
+    assert asked[1].said == "Is it so?: It is."
+    assert analyse("It is.", "", "", ()).units[0].said == "It is."
