@@ -155,7 +155,9 @@ class ExtractiveGenerator:
         terms = question_terms(request.question)
         subject = Subject(request.question, terms)
         reading = self.read(terms, request, subject)
-        reading, nearness = with_nearness(reading, request.sentences)
+        # Vectors know nothing of ranges that an amount falls into; words do.
+        by_range = subject.amounts and not reading.features.crossing
+        reading, nearness = with_nearness(reading, {} if by_range else request.sentences)
         terms = reading.terms
         asked = AnswerType(request.question), subject
         score = 0.0 if nearness else self._supported(asked, terms, reading)
@@ -163,8 +165,7 @@ class ExtractiveGenerator:
             return Draft((frame.refusal,), refused=True, score=score)
         chosen = self._choose(request, terms, reading, asked)
         # Who approves such an amount is found by the amount.
-        by_amount = subject.amounts and asked[0].asked and not reading.features.crossing
-        typed = asked[0].is_measure or by_amount
+        typed = asked[0].is_measure or (by_range and asked[0].asked)
         if typed and not any(asked[0].shown(one.unit) for one in chosen):
             shown = showing(asked[0], reading, chosen)
             chosen = self._choose(request, terms, shown, asked) if shown.units else chosen
