@@ -44,7 +44,7 @@ class SentenceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         msgspec.Meta(
             ge=0,
             description="Chunks of one knowledge base whose sentences have vectors at most; a "
-            "sentence takes 0.4 kB on disk with the built-in embedder, and none in memory.",
+            "sentence takes 0.4 kB on disk with the built-in embedder.",
         ),
     ] = 50_000
     max_retry_s: Annotated[
