@@ -91,19 +91,19 @@ class WithinModel(msgspec.Struct, frozen=True):
     before_middle: float
 
 
-# Fitted by benchmarks/answers/sentences.py; see the paragraph there.
+# Fitted by benchmarks/answers/within.py; see the paragraph there.
 WITHIN = WithinModel(
-    constant=-1.65,
-    share=4.11,
-    cosine_lead=-0.48,
-    found=0.6,
-    names_missing=-1.93,
-    open=-1.85,
-    named=-1.85,
-    measured=0.98,
-    typed=-0.68,
-    whole=1.42,
-    before_second=0.93,
+    constant=-1.53,
+    share=3.79,
+    cosine_lead=-0.53,
+    found=0.53,
+    names_missing=-1.71,
+    open=-2.04,
+    named=-1.56,
+    measured=1.27,
+    typed=-0.84,
+    whole=1.6,
+    before_second=1.32,
     before_middle=0.89,
 )
 _USUAL_SHARE = 0.35
