@@ -64,3 +64,15 @@ async def test_parts_are_as_long_as_the_engine_takes_by_its_own_count(
     assert all(one.prompt_tokens <= WINDOW for one in service.generator.requests)
     # What the first text taught holds for all after it: nothing is cut and asked again.
     assert asked_for[2] <= asked_for[1]
+
+
+async def test_what_fits_by_the_estimate_alone_is_answered_in_parts() -> None:
+    service = Service(tokens=Denser(1.7))
+    message = f"{english(4)}\n\nHow much does each gate weigh?"
+    assert WINDOW / 1.7 < COUNTER.count(message) < WINDOW - 300
+    said, end = await service.ask(message)
+    assert "Gate 4 weighs 45 tonnes" in said
+    assert [(one.stage, one.rung) for one in end.degradations] == [("generation", "split")]
+    for gates in (1, 2):
+        with pytest.raises(ContextTooLong):
+            await Service(tokens=Denser(40.0)).ask(f"{english(gates)}\n\nHow heavy is it?")
