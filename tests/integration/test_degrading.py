@@ -20,7 +20,11 @@ from forebay.testing.embedding_server import EmbeddingServer
 from tests.integration.in_process import Cutting, Gateway, gateway, until
 from tests.stopwatch import watching
 
-DEADLINE_MS = 2000
+DEADLINE_MS = 20_000
+"""Half of it is longer than the patience with a process that is late itself: no rung is in a
+hurry on a machine that stands still for moments."""
+WITHIN_S = 2.0
+"""In which a hung part is given up and the answer there, where this process is run."""
 DOCUMENTS = {
     "returns.md": "# Returns\n\nParcels may be returned within thirty days of delivery.\n",
     "backup.md": "# 备份\n\nGitHub备份脚本上传失败时，请检查令牌是否过期。\n",
@@ -57,6 +61,14 @@ class Line:
         told = reply.headers.get("x-forebay-degraded", "")
         assert told == ", ".join(f"retrieval={body['rung']} ({why})" for why in reasons)
         return body["rung"], reasons[0] if reasons else "", body
+
+    async def search_on_time(self, query: str) -> tuple[str, str, dict[str, Any]]:
+        """The same, once more where the process was late itself, so that no part was blamed."""
+        for _ in range(10):
+            found = await self.search(query)
+            if "vector_load" not in found[1]:
+                break
+        return found
 
     async def finds_everything_by(self, rung: str) -> None:
         """Every question finds its document first, on this rung."""
@@ -98,7 +110,7 @@ async def line(folder: Path, timeout_ms: int = 400) -> AsyncIterator[Line]:
                 kb = reader.kb("kb")
                 return kb.chunks == kb.embedded_chunks > 0
 
-            await until(embedded)
+            await until(embedded, 60.0)
             made = Line(served, embedder)
             await made.back()
             yield made
@@ -128,10 +140,10 @@ async def test_a_hung_embedder(tmp_path: Path) -> None:
         assert (rung, why) == ("vector+bm25", "")
         assert body["coverage"] == {"words": 1.0, "vectors": 1.0}
         asked.embedder.gate.clear()
-        rung, why, body = await asked.search("What of parcels after delivery?")
+        rung, why, body = await asked.search_on_time("What of parcels after delivery?")
         assert (rung, why) == ("bm25", "vector_timeout")
         assert body["coverage"] == {"words": 1.0, "vectors": 0.0}
-        assert asked.took_s < DEADLINE_MS / 1000
+        assert asked.took_s < WITHIN_S
         rung, why, _ = await asked.search("What of the crane and the rotor?")
         assert (rung, why) == ("bm25", "vector_silent")
         await asked.finds_everything_by("bm25")
@@ -169,7 +181,7 @@ async def test_both_broken(tmp_path: Path, words: Any) -> None:
     async with line(tmp_path) as asked:
         words.break_()
         asked.embedder.gate.clear()
-        rung, why, body = await asked.search("Who serves the boiler?")
+        rung, why, body = await asked.search_on_time("Who serves the boiler?")
         assert rung == "keyword"
         assert why == "index_damaged, vector_timeout"
         assert body["coverage"] == {"words": 1.0, "vectors": 0.0}

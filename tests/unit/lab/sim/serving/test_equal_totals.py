@@ -17,6 +17,8 @@ from tests.unit.lab.sim.serving.simulated import Client, simulated
 PROFILE = "l4/8b"
 SECONDS = 1.5
 RATE = 16.0
+ATTEMPTS = 8
+"""Whoever asks or answers on a busy machine is late, never early: then it is measured again."""
 ENGINE = {"max_num_seqs": 16, "kv_tokens": 8192}
 
 
@@ -91,9 +93,16 @@ async def test_real_and_virtual_time_agree() -> None:
     asked = workload(seed=3)
     assert len(asked) > 15
     expected, virtual_s = in_virtual_time(asked)
-    async with simulated(profile=PROFILE, speed=1.0, prefix_caching=False, **ENGINE) as running:
-        totals, real_s = await in_real_time(asked, running.client)
-    assert totals == expected
     first_s = asked[0].at_s
-    rates = [expected["generation"] / (end_s - first_s) for end_s in (virtual_s, real_s)]
-    assert rates[1] == pytest.approx(rates[0], rel=0.03)
+
+    def rate(end_s: float) -> float:
+        return expected["generation"] / (end_s - first_s)
+
+    agrees = pytest.approx(rate(virtual_s), rel=0.03)
+    for _ in range(ATTEMPTS):
+        async with simulated(profile=PROFILE, speed=1.0, prefix_caching=False, **ENGINE) as running:
+            totals, real_s = await in_real_time(asked, running.client)
+        assert totals == expected
+        if rate(real_s) == agrees:
+            break
+    assert rate(real_s) == agrees
