@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import time
 
@@ -47,8 +48,9 @@ class Seen:
 
 
 def say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    rest = line.encode() + b"\n"
+    while rest:  # a pipe may take a part, and Python's own output is not buffered here
+        rest = rest[os.write(1, rest) :]
 
 
 async def call(admission: Admission, seen: Seen, watch: Stopwatch) -> None:

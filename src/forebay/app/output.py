@@ -32,7 +32,11 @@ class Output:
     def encoded(self, data: bytes) -> None:
         """Print JSON that is already there."""
         sys.stdout.flush()
-        sys.stdout.buffer.write(data + b"\n")
+        rest = memoryview(data + b"\n")
+        while rest:
+            # Where it is not buffered (PYTHONUNBUFFERED), a pipe to a process that was stopped
+            # takes a part.
+            rest = rest[sys.stdout.buffer.write(rest) or 0 :]
         sys.stdout.buffer.flush()
 
     def line(self, text: str = "") -> None:

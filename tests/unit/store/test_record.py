@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import ExitStack
 from pathlib import Path
@@ -199,15 +200,15 @@ def test_half_precision_keeps_cosines(store: StoreWriter) -> None:
     assert np.mean(kept) >= 9.9
 
 
-READ_ALL = "import pathlib,sys; [sys.stdout.buffer.write(p.read_bytes()) for p in pathlib.Path(sys.argv[1]).rglob('*') if p.is_file()]"  # noqa: E501
+COPY_ALL = "import shutil, sys; shutil.copytree(*sys.argv[1:])"
 
 
 def folder_bytes(folder: Path) -> bytes:
     """Every byte of the folder, read by another process: closing a file here would free locks."""
-    run = subprocess.run(
-        [sys.executable, "-c", READ_ALL, str(folder)], stdout=subprocess.PIPE, check=True
-    )
-    return run.stdout
+    with tempfile.TemporaryDirectory() as place:
+        copy = Path(place, "copy")
+        subprocess.run([sys.executable, "-c", COPY_ALL, str(folder), str(copy)], check=True)
+        return b"".join(path.read_bytes() for path in copy.rglob("*") if path.is_file())
 
 
 def secret(number: int) -> str:
