@@ -115,7 +115,7 @@ def one(snapshot: Snapshot, text: str, vector: npt.NDArray[np.float32], right: s
     scored = lexical.score(query, ids.tolist())
     bm25[np.searchsorted(ids, scored.ids)] = scored.scores
     cosine = snapshot.vectors.score(vector, ids)[0].astype(np.float64)
-    meaning = meaning_score(cosine, snapshot.vectors.background(vector).mean)
+    meaning = meaning_score(cosine, snapshot.vectors.background(vector))
     features = word_features(query, words.scores, words.coverage)
     weight = words_weight(compare_legs(features, words.ids, nearest), settings)
     held = credit_foreign(

@@ -82,7 +82,7 @@ def candidates(data: Path, cache: Path, corpora: Sequence[str], questions: str) 
             scored = snapshot.lexical.score(parsed, ids.tolist())
             bm25[np.searchsorted(ids, scored.ids)] = scored.scores
             cosine = snapshot.vectors.score(vector, ids)[0].astype(np.float64)
-            background = snapshot.vectors.background(vector).mean
+            background = snapshot.vectors.background(vector)
             features = word_features(parsed, words.scores, words.coverage)
             made.append(
                 Candidates(

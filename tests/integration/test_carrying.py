@@ -38,7 +38,6 @@ from forebay.retrieval import (
 )
 from forebay.retrieval.lexical_search import LexicalQuery
 from forebay.retrieval.segments import Floats32
-from forebay.retrieval.vector_view import Background
 from forebay.testing.index_feed import MemoryIndexFeed
 
 WORDS = "amber birch cedar delta ember fjord grove heron iris jade kelp lotus 退货 发票".split()
@@ -81,7 +80,7 @@ class Pinned:
         self.feed = index.feed
         self._query: LexicalQuery = at.lexical.parse(text)
         self._average = at.lexical.average
-        self._background: Callable[[Floats32], Background] = at.vectors.background
+        self._background: Callable[[Floats32], float] = at.vectors.background
 
     def snapshot(self) -> Snapshot:
         snapshot = self._index.snapshot()

@@ -81,14 +81,18 @@ class CachedEmbedder:
 
         def made() -> Vectors:
             # It counts as asked for when it was, and as a hit or a miss.
-            loop.call_soon_threadsafe(self._memory.get, key)
             if known is not None:
+                loop.call_soon_threadsafe(self._memory.get, key)
                 return msgspec.structs.replace(known, cached=True)
             found = make()
-            loop.call_soon_threadsafe(self._keep, key, found)
+            loop.call_soon_threadsafe(self._missed, key, found)
             return msgspec.structs.replace(found, cached=False)
 
         return made
+
+    def _missed(self, key: bytes, found: Vectors) -> None:
+        self._memory.get(key)
+        self._keep(key, found)
 
     def _keep(self, key: bytes, found: Vectors) -> bytes:
         value = self._codec.encode(key, found)

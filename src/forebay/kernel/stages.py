@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -265,7 +265,6 @@ class Embedder(Protocol):
         ...
 
 
-@runtime_checkable
 class Working(Protocol):
     """Something that tells working from waiting for a thread or a connection."""
 
@@ -276,10 +275,10 @@ class Working(Protocol):
 
 def at_work_s(embedder: Embedder) -> float:
     """The same of any embedder."""
-    return embedder.at_work_s() if isinstance(embedder, Working) else math.inf
+    ask = getattr(embedder, "at_work_s", None)
+    return math.inf if ask is None else float(ask())
 
 
-@runtime_checkable
 class InLine(Protocol):
     """An embedder that can do its work in the thread of who asks."""
 
@@ -293,7 +292,8 @@ class InLine(Protocol):
 
 def in_line(embedder: Embedder, text: str) -> Callable[[], Vectors] | None:
     """The same of any embedder."""
-    return embedder.in_line(text) if isinstance(embedder, InLine) else None
+    ask: Callable[[str], Callable[[], Vectors] | None] | None = getattr(embedder, "in_line", None)
+    return None if ask is None else ask(text)
 
 
 class TokenCounter(Protocol):

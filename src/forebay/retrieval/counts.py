@@ -123,11 +123,13 @@ class FactsTable:
 
     def of(self, terms: Sequence[str]) -> Facts:
         """Return what is known of the chunks and ``terms``."""
-        frequencies = np.zeros((len(self._lengths), len(terms)))
-        if terms and len(self.hashes):
-            at, place = self._held(np.array([asked_hash(term) for term in terms], np.uint32))
-            rows = self._ends.searchsorted(at, side="right")
-            np.add.at(frequencies, (rows, place), self._counts[at])
+        shape = (len(self._lengths), len(terms))
+        if not terms or not len(self.hashes):
+            return Facts(np.zeros(shape), self._lengths, self._chinese)
+        at, place = self._held(np.array([asked_hash(term) for term in terms], np.uint32))
+        cell = self._ends.searchsorted(at, side="right") * len(terms) + place
+        summed = np.bincount(cell, self._counts[at], shape[0] * shape[1])
+        frequencies = summed.astype(np.float64, copy=False).reshape(shape)
         return Facts(frequencies, self._lengths, self._chinese)
 
     def _held(self, wanted: Hashes) -> tuple[Places, Places]:
@@ -175,7 +177,8 @@ class FactsCache:
     def get(self, chunk_ids: Sequence[int]) -> list[bytes | None]:
         """Return what is known of each chunk."""
         with self._lock:
-            self._asked.update(chunk_ids)
+            if not self.has_room:
+                self._asked.update(chunk_ids)
             return list(map(self._entries.get, chunk_ids))
 
     def put(self, chunk_id: int, data: bytes) -> None:

@@ -10,8 +10,7 @@ whose titles differ in a number ("Policy 2025", "Policy 2026"), are never one.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -54,8 +53,8 @@ class Distinct:
         self._kept: list[_Kept] = []
         self._placed: dict[int, _Kept] = {}
         self._elsewhere: list[_Kept] = []
-        self._near = [] if near is None else _columns(near)
-        self._alone = [places == [place] for place, places in enumerate(self._near)]
+        self._near_to = {} if near is None else _others(near)
+        self._known = 0 if near is None else len(near)
 
     def adds(self, row: ChunkRow, place: int = -1) -> bool:
         """Whether ``row`` says something that no row taken before says; it is taken then.
@@ -69,27 +68,25 @@ class Distinct:
             return True
         words = _looked_at(row.text)
         alike = [kept for kept in maybe if _may_hold(kept.row, row, words)]
-        if alike and taken.said and any(taken.said <= kept.said for kept in alike):
+        if any(_holds(kept.said, row.text) for kept in alike):
             return False
         self._keep(taken)
         return True
 
     def _keep(self, taken: _Kept) -> None:
         self._kept.append(taken)
-        if 0 <= taken.place < len(self._near):
+        if 0 <= taken.place < self._known:
             self._placed[taken.place] = taken
         else:
             self._elsewhere.append(taken)
 
-    def _to_compare(self, taken: _Kept) -> list[_Kept] | tuple[()]:
+    def _to_compare(self, taken: _Kept) -> list[_Kept]:
         # A title's words are among a chunk's terms, and titles may differ.
         titled = _TITLE_SHARE * len(taken.row.title) > len(taken.row.text)
-        if not 0 <= taken.place < len(self._near) or titled:
+        if not 0 <= taken.place < self._known or titled:
             return self._kept
-        if self._alone[taken.place] and not self._elsewhere:
-            return ()
-        near = [self._placed[place] for place in self._near[taken.place] if place in self._placed]
-        return near + self._elsewhere
+        others = self._near_to.get(taken.place, ())
+        return [self._placed[place] for place in others if place in self._placed] + self._elsewhere
 
 
 def nearness(packed: Sequence[bytes | None]) -> Mask:
@@ -104,20 +101,21 @@ def nearness(packed: Sequence[bytes | None]) -> Mask:
     ends = np.array([packed_terms(data) for data in facts]).cumsum()
     marks = np.zeros((len(facts), _MARKS), np.bool_)
     marks[ends.searchsorted(sampled, side="right"), hashes[sampled] // _SAMPLED % _MARKS] = True
-    bits = np.packbits(marks, axis=1).view(np.uint64)
-    shared = np.bitwise_count(bits[:, None] & bits).sum(axis=2, dtype=np.int64)
+    bits = np.ascontiguousarray(np.packbits(marks, axis=1).view(np.uint64).T)
+    shared = np.bitwise_count(bits[:, :, None] & bits[:, None]).sum(axis=0, dtype=np.uint16)
     own = shared.diagonal()
     near: Mask = (shared >= _SHARED_MIN * own[:, None]) | (own < _MARKS_MIN)[:, None]
     near[:, [data is None for data in packed]] = True
     return near
 
 
-def _columns(near: Mask) -> list[list[int]]:
-    """The columns that hold in each row."""
-    rows, columns = near.nonzero()
-    ends = rows.searchsorted(np.arange(len(near) + 1)).tolist()
-    places = columns.tolist()
-    return [places[start:end] for start, end in pairwise(ends)]
+def _others(near: Mask) -> dict[int, list[int]]:
+    """The columns beside its own that hold in each row."""
+    others: dict[int, list[int]] = {}
+    for row, column in np.argwhere(near).tolist():
+        if row != column:
+            others.setdefault(row, []).append(column)
+    return others
 
 
 class _Kept:
@@ -159,10 +157,23 @@ def _looked_at(text: str) -> list[str]:
     return [max(_WORDS.findall(window), key=len, default="")[:_WORD] for window in windows]
 
 
+def _holds(said: frozenset[str], text: str) -> bool:
+    """Whether ``text`` has sentences, and all are ``said``."""
+    sentence = ""
+    for sentence in _each_sentence(text):
+        if sentence not in said:
+            return False
+    return bool(sentence)
+
+
 def sentences(text: str) -> list[str]:
     """Return the sentences of ``text`` with their typography folded."""
+    return list(_each_sentence(text))
+
+
+def _each_sentence(text: str) -> Iterator[str]:
     pieces = (_folded(piece) for piece in _ENDS.split(text.translate(_FOLDED)))
-    return [piece for piece in pieces if piece]
+    return (piece for piece in pieces if piece)
 
 
 def _folded(piece: str) -> str:

@@ -121,7 +121,7 @@ def word_features(query: Weighed, bm25: Floats, coverage: Floats) -> QueryFeatur
 
 def compare_legs(features: QueryFeatures, words: Ids, meaning: Ids) -> QueryFeatures:
     """Add what both legs' hits, best first, say together."""
-    common = np.intersect1d(words[:_COMPARED], meaning[:_COMPARED])
+    common = set(words[:_COMPARED].tolist()) & set(meaning[:_COMPARED].tolist())
     return msgspec.structs.replace(
         features,
         overlap=len(common) / _COMPARED,
@@ -176,5 +176,5 @@ def credit_foreign(words: Floats, meaning: Floats, foreign: Mask, per_meaning: f
 
     Chunks without a vector (NaN) keep their words.
     """
-    earned = per_meaning * np.clip(np.nan_to_num(meaning), 0.0, 1.0)
+    earned = per_meaning * np.minimum(np.fmax(meaning, 0.0), 1.0)
     return np.where(foreign, np.maximum(words, np.minimum(earned, 1.0)), words)

@@ -33,14 +33,14 @@ class VectorLeg(msgspec.Struct, frozen=True):
 def search_vectors(search: Search, query: Floats32, words: LexicalHits | None) -> VectorLeg:
     """Search by a vector of shape (1, dimensions), beside what words found; None: without them."""
     snapshot = search.snapshot
-    background = snapshot.vectors.background(query).mean
+    background = snapshot.vectors.background(query)
     if words is None:
         # Nobody can say beforehand which chunks may be seen: the record says it of each.
         limit = PROPOSED_MAX if search.demands else search.limit
         found, scores = snapshot.search_vectors(query, limit, ())
         return VectorLeg(query, found, scores, found, scores.astype(np.float64), background)
     found, scores = snapshot.search_vectors(query, search.limit, search.demands)
-    ids = np.union1d(found, words.ids)
+    ids = np.array(sorted({*found.tolist(), *words.ids.tolist()}), np.int64)
     cosine, vectors = snapshot.vectors.score(query, ids)
     return VectorLeg(query, found, scores, ids, cosine.astype(np.float64), background, vectors)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
@@ -220,7 +221,7 @@ class LexicalBase:
         known = self._idf.get(term)
         if known is None:
             held = self._searcher.doc_freq("body", term)
-            known = float(np.log1p((self._counted - held + 0.5) / (held + 0.5)))
+            known = math.log1p((self._counted - held + 0.5) / (held + 0.5))
             if len(self._idf) >= _IDF_MAX:
                 self._idf.clear()
             self._idf[term] = known

@@ -6,6 +6,7 @@ idf(t) = ln(1 + (N - df + 0.5) / (df + 0.5)); N, df and avg count living chunks 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -140,7 +141,7 @@ class LexicalView:
     def _idf(self, frequency: int) -> float:
         if not frequency:
             return 0.0
-        return float(np.log1p((self.chunks - frequency + 0.5) / (frequency + 0.5)))
+        return math.log1p((self.chunks - frequency + 0.5) / (frequency + 0.5))
 
     def search(self, query: LexicalQuery, demands: Demands, limit: int) -> LexicalHits:
         """Return the best ``limit`` chunks that meet ``demands``, by BM25."""
@@ -149,8 +150,8 @@ class LexicalView:
             self.base.confirm()
             return NO_HITS
         proposals = limit + max(self.settings.spare_candidates, limit // 4)
-        weights = list(zip(query.terms, query.idf, strict=True))
-        found, packed = self.base.propose(weights, demands, tuple(self.recent.dead), proposals)
+        without = tuple(self.recent.dead)
+        found, packed = self.base.propose(self._deciding(query), demands, without, proposals)
         ids, facts = np.array(found, np.int64), unpack_facts(packed, query.terms)
         if self.recent.added:
             more, their_facts = self.recent.matching(query.terms, demands)
@@ -160,6 +161,17 @@ class LexicalView:
         return LexicalHits(
             hits.ids[:limit], hits.scores[:limit], hits.coverage[:limit], hits.packed[:limit]
         )
+
+    def _deciding(self, query: LexicalQuery) -> list[tuple[str, float]]:
+        """The terms that propose chunks: the most frequent ones take most of a search's time, and
+        only order what the others find.
+        """
+        weights = list(zip(query.terms, query.idf, strict=True))
+        if self.chunks >= self.settings.common_from_chunks:
+            left = self.settings.unproposed_worth_max * sum(query.idf)
+            while weights[-1][1] <= left:
+                left -= weights.pop()[1]
+        return weights
 
     def score(self, query: LexicalQuery, chunk_ids: Sequence[int]) -> LexicalHits:
         """Return exact scores of those ``chunk_ids`` that hold at least one term.

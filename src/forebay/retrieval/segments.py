@@ -66,6 +66,9 @@ class VectorSegment:
         ascending = bool(len(ids) < 2 or (np.diff(ids) > 0).all())
         self._order: Ids | None = None if ascending else np.argsort(ids, kind="stable")
         self._sorted = ids if self._order is None else ids[self._order]
+        # As long as nothing was removed, ids follow each other.
+        self._gapless = ascending and bool(len(ids)) and ids[-1] - ids[0] == len(ids) - 1
+        self._half = _half_precision(flat)
         self._bitmaps: OrderedDict[Demands, Mask] = OrderedDict()
         self._lock = Lock()
 
@@ -76,6 +79,9 @@ class VectorSegment:
         """Return the row of each chunk, -1 where it is not in this segment."""
         if not len(self.ids):
             return np.full(len(chunk_ids), -1, np.int64)
+        if self._gapless:
+            rows = chunk_ids - self.ids[0]
+            return np.where((rows >= 0) & (rows < len(self.ids)), rows, -1)
         place = np.minimum(np.searchsorted(self._sorted, chunk_ids), len(self.ids) - 1)
         found = self._sorted[place] == chunk_ids
         rows = place if self._order is None else self._order[place]
@@ -83,10 +89,7 @@ class VectorSegment:
 
     def vectors(self, rows: npt.NDArray[np.int64]) -> Floats32:
         """Return copies of the raw vectors at ``rows``."""
-        if not len(rows):
-            return np.empty((0, self.flat.d), np.float32)
-        found: Floats32 = self.flat.reconstruct_batch(np.asarray(rows, np.int64))
-        return found
+        return self._half[rows].astype(np.float32)
 
     def remembered(self, demands: Demands) -> Mask | None:
         """Return the mask of rows that meet ``demands`` if it was remembered."""
@@ -167,6 +170,13 @@ def new_flat(dimensions: int) -> Any:
     return faiss.IndexScalarQuantizer(
         dimensions, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
     )
+
+
+def _half_precision(flat: Any) -> npt.NDArray[np.float16]:
+    """A view of the vectors of ``new_flat``, which decodes them one number after the other."""
+    data = faiss.rev_swig_ptr(flat.codes.data(), flat.ntotal * flat.code_size)
+    view: npt.NDArray[np.float16] = data.view(np.float16).reshape(flat.ntotal, flat.d)
+    return view
 
 
 def choose_kind(rows: int, settings: VectorSettings) -> SegmentKind:

@@ -71,6 +71,15 @@ class LexicalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             lt=1.0,
         ),
     ] = 0.2
+    unproposed_worth_max: Annotated[
+        float,
+        Meta(
+            description="The share of a query's worth in its most frequent terms by which chunks "
+            "are scored but not looked for, from common_from_chunks on.",
+            ge=0.0,
+            lt=1.0,
+        ),
+    ] = 0.1
 
 
 class VectorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,7 +103,7 @@ class VectorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 120
     hnsw_ef_search: Annotated[
         int, Meta(description="HNSW search width (F3.5: cache misses grow above 64).", ge=8)
-    ] = 200
+    ] = 160
     ivfpq_lists: Annotated[int, Meta(description="IVF lists at most (F2.8).", ge=1)] = 4096
     ivfpq_parts: Annotated[int, Meta(description="PQ sub-vectors of 8 bits (F2.8).", ge=1)] = 32
     ivfpq_nprobe: Annotated[int, Meta(description="IVF lists probed (F2.8).", ge=1)] = 32

@@ -34,13 +34,6 @@ class Rights(msgspec.Struct, frozen=True):
     resolve: Resolver
 
 
-class Background(msgspec.Struct, frozen=True):
-    """Mean and spread of the cosines of one query with unrelated chunks."""
-
-    mean: float
-    spread: float
-
-
 class LiveSegment(msgspec.Struct, frozen=True):
     """A segment and which of its rows are dead (None: none is)."""
 
@@ -117,14 +110,13 @@ class VectorView:
         ]
         return np.asarray([i for _, i, _, _ in best], np.int64), np.stack(vectors)
 
-    def background(self, query: Floats32) -> Background:
-        """Return what unrelated cosines of ``query`` look like: its lower three quarters."""
+    def background(self, query: Floats32) -> float:
+        """Return the mean cosine of ``query`` with unrelated chunks: its lower three quarters."""
         vectors = self.background_rows[1]
         if len(vectors) < 4:
-            return Background(0.0, 1.0)
+            return 0.0
         scores, _ = faiss.knn(query, vectors, len(vectors), metric=faiss.METRIC_INNER_PRODUCT)
-        lower = scores[0][int(len(vectors) * (1.0 - _BACKGROUND_SHARE)) :]
-        return Background(float(lower.mean()), max(float(lower.std()), 1e-3))
+        return float(scores[0][int(len(vectors) * (1.0 - _BACKGROUND_SHARE)) :].mean())
 
     def search(self, query: Floats32, limit: int, rights: Rights) -> tuple[Ids, Floats32]:
         """Return ids and cosines, best first, of at most ``limit`` chunks that may be seen."""
@@ -179,6 +171,9 @@ class VectorView:
         for each in self.segments:
             rows = each.living_rows(chunk_ids)
             held = rows >= 0
+            if held.all():
+                found = each.segment.vectors(rows)
+                return found @ query[0], found
             if held.any():
                 found = each.segment.vectors(rows[held])
                 scores[held] = found @ query[0]

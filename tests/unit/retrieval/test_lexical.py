@@ -11,6 +11,7 @@ import pytest
 from forebay.kernel.errors import StoreBusy, StoreError
 from forebay.retrieval import KbIndex, RetrievalSettings
 from forebay.retrieval.keys import filter_keys
+from forebay.retrieval.settings import LexicalSettings
 from forebay.testing.index_feed import MemoryIndexFeed
 from tests.unit.retrieval.bm25 import brute_force
 
@@ -114,6 +115,21 @@ def test_scores_are_those_of_living_chunks_through_deletes_and_merges(
         "the engine merged nothing: the test shows nothing"
     )
     index.close()
+
+
+def test_words_that_are_everywhere_order_chunks_but_find_none(tmp_path: Path) -> None:
+    record = MemoryIndexFeed()
+    ids = record.add("rare common", "rare plain", *["common"] * 60, *["plain"] * 60)
+    lexical = LexicalSettings(common_from_chunks=0, common_share=1.0, unproposed_worth_max=0.3)
+    for words, expected in ((lexical, ids[:2]), (LexicalSettings(), ids[:1])):
+        settings = RetrievalSettings(lexical=words)
+        index = KbIndex.open(tmp_path, "kb", record, writable=True, settings=settings)
+        view = index.snapshot().lexical
+        hits = view.search(view.parse("common rare"), (), 10)
+        assert hits.ids.tolist()[: len(expected)] == list(expected)
+        assert (len(hits.ids) == len(expected)) == (words is lexical)
+        assert hits.scores[0] > hits.scores[1] > 0.0
+        index.close()
 
 
 def test_results_are_the_same_after_a_restart(tmp_path: Path) -> None:
