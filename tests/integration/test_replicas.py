@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from forebay.lab.sim.serving.faults import Error, Stall
 from forebay.lab.sim.serving.server import SimulationServer
@@ -15,6 +16,7 @@ from tests.stopwatch import Stopwatch, watching
 
 RATE_PER_S = 30.0
 SILENT_S = 1.0
+ATTEMPTS = 4
 CONFIG = f"""
 [generation.engine]
 warm_after_s = 0
@@ -25,7 +27,9 @@ rest_s = 30.0
 
 
 class Asked:
-    """How long each answer took, and the worst status."""
+    """How long each answer took, the statuses, and for how long the machine stood still."""
+
+    stood_s = 0.0
 
     def __init__(self, watch: Stopwatch) -> None:
         self.took_s: list[float] = []
@@ -46,11 +50,13 @@ class Asked:
 
 
 async def steadily(made: Gateway, seconds: float, begin: int) -> Asked:
+    began_at = asyncio.get_running_loop().time()
     async with watching() as watch, asyncio.TaskGroup() as group:
         asked = Asked(watch)
         for number in range(int(seconds * RATE_PER_S)):
             group.create_task(asked.ask(made, begin + number))
             await asyncio.sleep(1 / RATE_PER_S)
+    asked.stood_s = asyncio.get_running_loop().time() - began_at - watch.now()
     return asked
 
 
@@ -63,25 +69,52 @@ async def three(folder: Path) -> AsyncIterator[tuple[SimulationServer, Gateway]]
             yield engines, made
 
 
-async def test_one_hung_replica_of_three_slows_nobody_on_the_others(tmp_path: Path) -> None:
-    async with three(tmp_path) as (engines, made):
+class Hung(NamedTuple):
+    """What was asked before a replica hung, at first, and then; how many were left alone."""
+
+    calm: Asked
+    first: Asked
+    then: Asked
+    ejected: float
+
+
+async def hung_one(folder: Path) -> Hung:
+    async with three(folder) as (engines, made):
         calm = await steadily(made, 2.0, 0)
-        assert calm.statuses == {200}
         engines.replicas[1].put_fault(Stall())
         first = await steadily(made, 4.0, 1000)
-        assert first.statuses == {200}
-        caught = [took_s for took_s in first.took_s if took_s > 0.5 * SILENT_S]
-        # What went there before its silence was noticed goes on elsewhere at once, within the
-        # budget: nobody waits longer than until then, and for an answer.
-        assert max(caught) <= SILENT_S + 0.2 + 2 * calm.percentile(1.0)
-        assert 1 <= len(caught) <= 0.1 * len(first.took_s)
-        quick = sorted(took_s for took_s in first.took_s if took_s <= 0.5 * SILENT_S)
-        assert quick[int(0.99 * len(quick))] <= 2 * calm.percentile(0.99) + 0.05
         then = await steadily(made, 2.0, 2000)
-        assert then.statuses == {200}
-        assert then.percentile(1.0) <= 2 * calm.percentile(1.0) + 0.05
-        assert (await made.figures())['forebay_pool_ejected{pool="pool"}'] == 1
+        ejected = (await made.figures())['forebay_pool_ejected{pool="pool"}']
         engines.replicas[1].clear_faults()
+        return Hung(calm, first, then, ejected)
+
+
+def judge(found: Hung) -> None:
+    """The promises: nobody waits for a hung replica for long, few do at all, and then nobody."""
+    calm, first, then, ejected = found
+    caught = [took_s for took_s in first.took_s if took_s > 0.5 * SILENT_S]
+    # What went there before its silence was noticed goes on elsewhere at once, within the
+    # budget: nobody waits longer than until then, and for an answer.
+    assert max(caught, default=0.0) <= SILENT_S + 0.2 + 2 * calm.percentile(1.0)
+    assert 1 <= len(caught) <= 0.1 * len(first.took_s)
+    quick = sorted(took_s for took_s in first.took_s if took_s <= 0.5 * SILENT_S)
+    assert quick[int(0.99 * len(quick))] <= 2 * calm.percentile(0.99) + 0.05
+    assert then.percentile(1.0) <= 2 * calm.percentile(1.0) + 0.05
+    assert ejected == 1
+
+
+async def test_one_hung_replica_of_three_slows_nobody_on_the_others(tmp_path: Path) -> None:
+    for left in reversed(range(ATTEMPTS)):
+        found = await hung_one(tmp_path / str(left))
+        assert found.calm.statuses == found.first.statuses == found.then.statuses == {200}
+        try:
+            judge(found)
+        except AssertionError:
+            # Where the machine stood still for long enough, every replica was silent.
+            if not left or found.first.stood_s < SILENT_S / 4:
+                raise
+        else:
+            break
 
 
 async def test_retries_are_a_tenth_of_the_requests_and_a_few_at_once(tmp_path: Path) -> None:
@@ -131,7 +164,11 @@ async def test_nothing_is_tried_again_when_no_time_is_left(tmp_path: Path) -> No
         async with gateway(tmp_path, config) as made:
             for one in (first, second):
                 one.gate.clear()
-            answer = await made.ask(headers={"x-forebay-deadline-ms": "210"})
-            assert answer.status in (502, 504)
+            # A machine that stands still may leave no time for the first attempt, either.
+            for _ in range(20):
+                answer = await made.ask(headers={"x-forebay-deadline-ms": "210"})
+                assert answer.status in (502, 504)
+                if first.requests or second.requests:
+                    break
             assert len(first.requests) + len(second.requests) == 1
             await made.nothing_held()

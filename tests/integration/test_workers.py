@@ -24,6 +24,8 @@ SEEN_WITHIN_S = 0.5
 NOISE_S = 5.0
 """What a busy machine may add to one of them; the median keeps the promise without it."""
 CHANGES = 10
+# A connection must outlive the finding of the others.
+PATIENT = f"{LEXICAL}\n[server.connections]\nkeep_alive_s = 300\n"
 SEARCH = b'{"kb": "kb", "query": "first"}'
 
 
@@ -121,7 +123,7 @@ def line_to(server: Served, others: list[psutil.Process]) -> Line:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server and one worker that serves."""
     folder = tmp_path_factory.mktemp("workers")
-    with served(folder, LEXICAL, "--workers", "2", apart=True) as running:
+    with served(folder, PATIENT, "--workers", "2", apart=True) as running:
         running.ask.put("kb", "first.md", "# First\n\nfirst\n")
         until(lambda: workers(running))
         line_to(running, [psutil.Process(running.process.pid)])
@@ -180,7 +182,7 @@ def test_each_answers_with_the_figures_of_both(server: Served) -> None:
         assert to_parent.figure(SEARCHES) == before + 3
     finally:
         worker.resume()
-    until(lambda: to_parent.figure("forebay_metrics_missing_processes") == 0)
+    until(lambda: to_parent.figure("forebay_metrics_missing_processes") == 0, within_s=60)
     worker.kill()
     until(lambda: [each for each in workers(server) if each.pid != worker.pid], within_s=60)
     assert line_to(server, [parent]).figure(SEARCHES) >= before + 3
@@ -218,12 +220,12 @@ def test_reloaded_keys_are_in_force_in_both(server: Served) -> None:
     parent = psutil.Process(server.process.pid)
     lines = line_to(server, workers(server)), line_to(server, [parent])
     assert [line("GET", "/v1/models")[0] for line in lines] == [200, 200]
-    server.configure(LEXICAL + KEYS)
+    server.configure(PATIENT + KEYS)
     try:
         server.process.send_signal(signal.SIGHUP)
         until(lambda: [line("GET", "/v1/models")[0] for line in lines] == [401, 401])
     finally:
-        server.configure(LEXICAL)  # for the next start: a running server keeps its last key
+        server.configure(PATIENT)  # for the next start: a running server keeps its last key
 
 
 def test_the_workers_end_with_their_parent_and_free_the_port(server: Served) -> None:
