@@ -86,13 +86,15 @@ def choose_crossing(
 def without_lesser(terms: Sequence[Term], chosen: list[Scored]) -> list[Scored]:
     """``chosen`` without what tells of the same thing something else than a statement in the other
     script, which holds all that it holds of the question, and a word more, as far as words can be
-    told.
+    told, and is nearer to the question where that is known.
     """
     if len({one.unit.has_han for one in chosen}) < 2:
         return chosen
     told = [at for at, term in enumerate(terms) if lexicon().of(term)]
 
     def is_lesser(one: Scored, other: Scored) -> bool:
+        if one.near is not None and other.near is not None and one.near >= other.near:
+            return False
         more = [terms[at].weight * (other.own[at] - one.own[at]) for at in told]
         return other.unit.has_han != one.unit.has_han and min(more) >= 0.0 and sum(more) >= _A_WORD
 

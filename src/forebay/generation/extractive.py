@@ -155,9 +155,7 @@ class ExtractiveGenerator:
         terms = question_terms(request.question)
         subject = Subject(request.question, terms)
         reading = self.read(terms, request, subject)
-        # Vectors know nothing of ranges that an amount falls into; words do.
-        by_range = subject.amounts and not reading.features.crossing
-        reading, nearness = with_nearness(reading, {} if by_range else request.sentences)
+        reading, nearness = with_nearness(reading, request.sentences)
         terms = reading.terms
         asked = AnswerType(request.question), subject
         score = 0.0 if nearness else self._supported(asked, terms, reading)
@@ -165,7 +163,8 @@ class ExtractiveGenerator:
             return Draft((frame.refusal,), refused=True, score=score)
         chosen = self._choose(request, terms, reading, asked)
         # Who approves such an amount is found by the amount.
-        typed = asked[0].is_measure or (by_range and asked[0].asked)
+        by_amount = subject.amounts and asked[0].asked and not reading.features.crossing
+        typed = asked[0].is_measure or by_amount
         if typed and not any(asked[0].shown(one.unit) for one in chosen):
             shown = showing(asked[0], reading, chosen)
             chosen = self._choose(request, terms, shown, asked) if shown.units else chosen
@@ -196,10 +195,13 @@ class ExtractiveGenerator:
         chosen: Sequence[Scored],
     ) -> tuple[float, bool]:
         """Log-odds that ``chosen`` tells what is asked, by vectors of sentences, and whether."""
-        strictness = self._settings.strictness
+        strictness, terms = self._settings.strictness, reading.terms
         if not reading.features.crossing:
             score = within_score(asked, reading, nearness, chosen, request.passages) - strictness
-            return score, score >= 0.0
+            # Vectors know nothing of ranges that an amount falls into; words do.
+            by_words = asked[1].amounts and self._supported(asked, terms, reading) >= 0.0
+            by_words = by_words and tells(asked, terms, reading, chosen, request.passages, TELLING)
+            return score, score >= 0.0 or bool(by_words)
         score = nearness_score(asked, reading, nearness, chosen) - strictness
         return score, score >= 0.0 and not leans_away(chosen, reading)
 

@@ -74,7 +74,8 @@ NEARNESS = NearnessModel(
 
 class WithinModel(msgspec.Struct, frozen=True):
     """The same within a language. ``share`` to ``names_missing`` are features of ``support``,
-    ``open`` to ``typed`` those of ``statements``; ``whole``: a statement has every word asked.
+    ``open`` to ``typed`` those of ``statements``; ``whole``: a statement has every word asked;
+    ``before_rest``: how far what is quoted is before the nearest that is not.
     """
 
     constant: float
@@ -87,24 +88,24 @@ class WithinModel(msgspec.Struct, frozen=True):
     measured: float
     typed: float
     whole: float
-    before_second: float
+    before_rest: float
     before_middle: float
 
 
 # Fitted by benchmarks/answers/within.py; see the paragraph there.
 WITHIN = WithinModel(
-    constant=-1.53,
-    share=3.79,
-    cosine_lead=-0.53,
-    found=0.53,
-    names_missing=-1.71,
-    open=-2.04,
-    named=-1.56,
-    measured=1.27,
-    typed=-0.84,
-    whole=1.6,
-    before_second=1.32,
-    before_middle=0.89,
+    constant=-1.36,
+    share=3.37,
+    cosine_lead=-0.51,
+    found=0.55,
+    names_missing=-1.88,
+    open=-2.52,
+    named=-1.22,
+    measured=1.32,
+    typed=-0.62,
+    whole=1.37,
+    before_rest=0.69,
+    before_middle=1.09,
 )
 _USUAL_SHARE = 0.35
 """Of the best hit, where scores are no shares of an ideal."""
@@ -185,9 +186,15 @@ def within_score(
         + model.measured * kind.is_measure
         + model.typed * bool(kind.asked)
         + model.whole * says_all(terms, reading)
-        + model.before_second * nearness.before_second
+        + model.before_rest * _before_rest(reading, chosen)
         + model.before_middle * nearness.before_middle
     )
+
+
+def _before_rest(reading: Reading, chosen: Sequence[Scored]) -> float:
+    quoted = {(one.passage, one.position) for one in chosen}
+    rest = [one.near or 0.0 for one in reading.units if (one.passage, one.position) not in quoted]
+    return max(one.near or 0.0 for one in chosen) - max(rest) if rest else 0.0
 
 
 def _shows(kind: AnswerType, chosen: Sequence[Scored]) -> bool:

@@ -280,11 +280,27 @@ def _held(term: Term, units: Sequence[Unit]) -> list[float]:
         found = [1.0 if key in unit.folded else 0.0 for unit in units]
     else:
         found = [1.0 if key in unit.folded else unit.holds(term) for unit in units]
-    if any(found) or (like := alike(term)) is None:
+    if any(found):
         return found
+    if (like := alike(term)) is None:
+        if not term.han or len(key) != 2:
+            return found
+        return [_ALIKE if _abbreviates(key, unit.folded) else 0.0 for unit in units]
     if isinstance(like, frozenset):
         return [0.0 if like.isdisjoint(unit.stems) else _ALIKE for unit in units]
     return [_ALIKE if like.search(unit.folded) else 0.0 for unit in units]
+
+
+def _abbreviates(key: str, folded: str) -> bool:
+    """Whether a text has what two Chinese characters may stand for: 年假 for 年休假."""
+    first, last = key[0], key[1]
+    at = folded.find(first)
+    while at >= 0:
+        end = folded.find(last, at + 2, at + 4)
+        if end > 0 and folded[at:end].isalpha():
+            return True
+        at = folded.find(first, at + 1)
+    return False
 
 
 def others(passage: Passage, subject: Subject) -> list[bool]:

@@ -111,3 +111,14 @@ def test_rows_are_compared_with_the_names_of_their_columns() -> None:
     }
     quoted, refused = draft("How many days off does a newcomer get?", (text,), said)
     assert not refused and "Length of service: under 5 years; Days a year: 8" in quoted
+
+
+def test_an_amount_is_found_in_its_range_by_words_however_far_the_sentence() -> None:
+    texts = (
+        "Purchases from 5,001 to 50,000 yuan are approved by the department manager.",
+        "Purchases over 50,000 yuan are approved by the board.",
+    )
+    quoted, refused = draft(
+        "Who approves a purchase of 20,000 yuan?", texts, dict.fromkeys(texts, 0.5)
+    )
+    assert not refused and "department manager" in quoted
