@@ -21,6 +21,7 @@ from forebay.generation.terms import (
     NAME_WEIGHT,
     WORD_WEIGHT,
     Term,
+    abbreviates,
     first_stem,
     fold,
     stems,
@@ -87,7 +88,9 @@ class Subject:
         ):
             return True
         taken = self._taken_han if han else self._taken
-        return bool(self._pairs) and any(taken(pair, unit, head) for pair in self._pairs)
+        return bool(self._pairs) and any(
+            taken(pair, unit, head) and not (han and _in_full(pair, unit)) for pair in self._pairs
+        )
 
     def agrees(self, unit: Unit) -> bool:
         """Whether a unit holds a code or a mark of the question, in whatever language."""
@@ -347,3 +350,9 @@ def _all_marks(folded: str, *, han: bool) -> dict[str, set[str]]:
             for group in groups_of(name) if name else ():
                 found.setdefault(group, set()).add(name or "")
     return found
+
+
+def _in_full(pair: Pair, unit: Unit) -> bool:
+    """Whether a unit has the longer word that two Chinese characters stand for."""
+    key = pair.word + pair.head
+    return len(key) == 2 and abbreviates(key, unit.folded)

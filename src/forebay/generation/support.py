@@ -17,7 +17,7 @@ from forebay.generation.lexicon import Parts, alike, lexicon
 from forebay.generation.passages import Passage, Unit
 from forebay.generation.ranges import admitted
 from forebay.generation.subjects import Subject, continues
-from forebay.generation.terms import NAME_WEIGHT, Term
+from forebay.generation.terms import NAME_WEIGHT, Term, abbreviates
 from forebay.kernel.documents import Hit
 
 _LITTLE = 0.35
@@ -285,22 +285,10 @@ def _held(term: Term, units: Sequence[Unit]) -> list[float]:
     if (like := alike(term)) is None:
         if not term.han or len(key) != 2:
             return found
-        return [_ALIKE if _abbreviates(key, unit.folded) else 0.0 for unit in units]
+        return [_ALIKE if abbreviates(key, unit.folded) else 0.0 for unit in units]
     if isinstance(like, frozenset):
         return [0.0 if like.isdisjoint(unit.stems) else _ALIKE for unit in units]
     return [_ALIKE if like.search(unit.folded) else 0.0 for unit in units]
-
-
-def _abbreviates(key: str, folded: str) -> bool:
-    """Whether a text has what two Chinese characters may stand for: 年假 for 年休假."""
-    first, last = key[0], key[1]
-    at = folded.find(first)
-    while at >= 0:
-        end = folded.find(last, at + 2, at + 4)
-        if end > 0 and folded[at:end].isalpha():
-            return True
-        at = folded.find(first, at + 1)
-    return False
 
 
 def others(passage: Passage, subject: Subject) -> list[bool]:

@@ -290,3 +290,15 @@ def _add_loose(terms: dict[str, Term], loose: str) -> None:
     for at in range(len(loose) - 1):
         pair = loose[at : at + 2]
         terms.setdefault(pair, Term(pair, WORD_WEIGHT, han=True))
+
+
+def abbreviates(key: str, folded: str) -> bool:
+    """Whether a text has what two Chinese characters may stand for: 年假 for 年休假."""
+    first, last = key[0], key[1]
+    at = folded.find(first)
+    while at >= 0:
+        end = folded.find(last, at + 2, at + 4)
+        if end > 0 and folded[at:end].isalpha():
+            return True
+        at = folded.find(first, at + 1)
+    return False
