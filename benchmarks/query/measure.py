@@ -79,7 +79,17 @@ def by_rules(data: Path) -> dict[str, Any]:
             found["language"][name] = share([language_of(one) == LANGUAGES[name] for one in texts])
         found["taken_for_follow_ups"][name] = share([depends(one) for one in texts])
         found["taken_for_several"][name] = share([bool(parts_of(one)) for one in texts])
+    for name, texts in assistants(data).items():
+        found["taken_for_follow_ups"][name] = share([depends(one) for one in texts])
     return found
+
+
+def assistants(data: Path) -> dict[str, list[str]]:
+    """What people ask a bank, and an assistant: nothing was said before."""
+    parts = json.loads((data / "queries" / "clinc150.json").read_text(encoding="utf-8"))
+    with (data / "queries" / "banking77_test.csv").open(encoding="utf-8", newline="") as file:
+        banking = [row[0] for row in csv.reader(file)][1:]
+    return {"banking77": banking, "clinc150": [text for text, _ in parts["test"]]}
 
 
 def follow_ups() -> dict[str, Any]:
@@ -105,12 +115,11 @@ async def kinds(data: Path) -> dict[str, Any]:
     _, rows = await embedded(None, [one.text for one in shown])
     found: dict[str, Any] = {"examples": held_out(rows, shown)}
     parts = json.loads((data / "queries" / "clinc150.json").read_text(encoding="utf-8"))
-    with (data / "queries" / "banking77_test.csv").open(encoding="utf-8", newline="") as file:
-        banking = [row[0] for row in csv.reader(file)][1:]
+    asked = assistants(data)
     sets = {
         "clinc150 oos": [text for text, _ in chance.sample(parts["oos_test"], 400)],
-        "clinc150 in scope": [text for text, _ in chance.sample(parts["test"], 600)],
-        "banking77": chance.sample(banking, 600),
+        "clinc150 in scope": chance.sample(asked["clinc150"], 600),
+        "banking77": chance.sample(asked["banking77"], 600),
         **{name: chance.sample(questions(data, name), 100) for name in STANDING_ALONE},
     }
     classifier, settings = KindClassifier.shipped(), QuerySettings()

@@ -4,7 +4,7 @@ Run from the repository's root: python benchmarks/query/talks.py [--words] [--sh
 Each scene is a knowledge base of its own. A conversation is played turn by turn, the product's own
 answers between; what is counted is its last turn. Names are asked with ``query.ambiguity = "ask"``.
 ``--words``: no embedder, so that words alone find. ``--show`` tells what went wrong in development
-scenes; of sealed ones nothing but sums is ever printed. Nothing is drawn by chance.
+and fresh scenes; of the others nothing but sums is ever printed. Nothing is drawn by chance.
 """
 
 from __future__ import annotations
@@ -34,8 +34,17 @@ WAIT_S = 120.0
 Told = tuple[str, AnswerEnd]
 
 
+SHOWN = ("development", "fresh")
+"""Parts whose failures may be looked at."""
+
+
 def scenes(name: str) -> list[dict[str, Any]]:
+    """The scenes of a file; one may ask of another's documents."""
     found: list[dict[str, Any]] = tomllib.loads((HERE / name).read_text("utf-8"))["scene"]
+    corpora = {scene["name"]: scene["documents"] for scene in found}
+    for scene in found:
+        if isinstance(scene["documents"], str):
+            scene["documents"] = corpora[scene["documents"]]
     return found
 
 
@@ -146,15 +155,15 @@ async def dialogues(*, words: bool, show: bool) -> dict[str, Any]:
     """Right ones of all, by part and language, and of development ones by kind."""
     sums: dict[str, dict[str, list[int]]] = {}
     for scene in scenes("dialogues.toml"):
-        development = scene["part"] == "development"
+        shown = scene["part"] in SHOWN
         async with product(scene["documents"], words=words) as asked:
             for case in scene["dialogue"]:
                 told = await played(asked, case["turns"])
                 right = judged(case, told)
                 count(sums, f"{scene['part']}, {case['language'][:2]}", right)
-                if development:
+                if shown:
                     count(sums, f"{scene['part']}, {case['kind']}", right)
-                if show and development and not all(right.values()):
+                if show and shown and not all(right.values()):
                     question = told[1].understood.question if told[1].understood else ""
                     wrong = [what for what, good in right.items() if not good]
                     said(case["turns"], wrong, question, places(told[1])[:3], told[0])
@@ -166,7 +175,7 @@ async def names(*, words: bool, show: bool) -> dict[str, Any]:
     sums: dict[str, dict[str, list[int]]] = {}
     for scene in scenes("names.toml"):
         group = f"{scene['part']}, {scene['language']}"
-        seen = show and scene["part"] == "development"
+        seen = show and scene["part"] in SHOWN
         async with product(scene["documents"], words=words, ambiguity="ask") as asked:
             for question, meant in scene["asks"].items():
                 text, end = await asked.ask((Message("user", question),))

@@ -13,9 +13,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from forebay.query.followup_en import asks_in_english, carried_en, depends_en, topic_en
-from forebay.query.followup_zh import carried_zh, counted_zh, depends_zh, topic_zh
+from forebay.query.followup_en import (
+    asks_in_english,
+    carried_en,
+    depends_en,
+    named_en,
+    topic_en,
+)
+from forebay.query.followup_zh import carried_zh, depends_zh, named_zh, topic_zh
 from forebay.query.language import simplified
+from forebay.query.likes import in_place
 
 MOST_TURNS = 4
 """Earlier questions that are read; what lies further back is seldom meant."""
@@ -31,7 +38,7 @@ def standalone(question: str, earlier: Sequence[str]) -> str:
     ``earlier`` are the user's questions before it, oldest first; only the last few are read. Takes
     microseconds; the same for the same input.
     """
-    if not earlier or not (depends(question) or counted_zh(question)):
+    if not earlier or not (depends(question) or _may_name(question)):
         return question
     topic = ""
     for said in earlier[-MOST_TURNS:]:
@@ -50,10 +57,16 @@ def depends(question: str) -> bool:
 def _carried(question: str, earlier: str) -> str:
     if not earlier or len(earlier) > MOST_CHARACTERS:
         return question
-    if not (depends(question) or counted_zh(question)):
-        return question
+    if not depends(question):
+        return (in_place(_may_name(question), earlier) if _may_name(question) else None) or question
     carried = carried_zh if _chinese(question) else carried_en
     return carried(question.strip(), earlier, _topic)
+
+
+def _may_name(question: str) -> str:
+    """What a question names and asks nothing about: another case, where its like is found."""
+    text = "" if len(question) > MOST_CHARACTERS else question.strip()
+    return named_zh(text) if _chinese(text) else named_en(text)
 
 
 def _topic(question: str) -> str | None:

@@ -20,30 +20,37 @@ _OPEN = (
 _OPENING = re.compile(rf"^{_OPEN}", re.IGNORECASE)
 _CASE = re.compile(
     rf"^{_OPEN}(?:(?:what|how) about|what if (?:it is|it's)|"
+    rf"(?:the )?same (?:question )?for |"
     rf"how (?:much|many)(?=\s+(?:in|at|on|for)\s)|"
     rf"(?=(?:(?:{_PREPOSITION})\s))|(?<=and )(?=(?:the|our|my|an?)\s))\s*"
     rf"(?P<rest>(?:(?P<word>{_PREPOSITION})\s+)?.{{1,60}}?)"
     rf"(?:\s+(?:too|as well|also|then))?[\s?.!]*$",
     re.IGNORECASE,
 )
-_NOT_SO = r"(?:(?:no|nope|not that|sorry|oops|wait|ah|oh|hm+|pardon)\b[\s,.!:-]*)"
+_NOT_SO = (
+    r"(?:(?:no|nope|sorry|oops|pardon|(?:wait|ah|oh|hm+|actually)(?=[,.;!:-])|my (?:mistake|bad)|"
+    r"(?:the )?wrong [a-z]+|not (?:that|this)(?: one)?|"
+    r"not (?:the |an? |in |at |for )?[\w' -]{1,30}?(?=[,.;]))(?![\w'-])[\s,.;!:-]*(?:but\s+)?)"
+)
+_I = r"(?:i|we)(?:['’]m|['’]d| am| was| were)?\s+(?:(?:really|actually)\s+)?"
+_MEANT = r"(?:meant?|asked about|asking about|talking about|thinking of)"
+_WANTED = r"(?:want|wanted|like|need) to (?:know|ask)(?: (?:that|this|it))?(?: (?:about|for|of))?"
 _CORRECTED = re.compile(
-    rf"^{_NOT_SO}*(?:actually[\s,]+)?(?:(?:i|we)(?:['’]m|['’]d| am| was| were)?\s+"
-    r"(?:really\s+)?(?:meant?|asked about|asking about|talking about|thinking of)\s+"
-    r"(?P<rest>[^?]{1,60}?)|(?P<before>[^?,]{1,40}?),?\s+(?:i|we) (?:meant?))[\s.!]*$"
-    rf"|^{_NOT_SO}+(?P<bare>(?:the\s+|our\s+)?[\w'’.&/-]+(?:\s+[\w'’.&/-]+){{0,3}})[\s.!]*$",
+    rf"^(?:{_NOT_SO}*{_I}{_MEANT}|{_NOT_SO}+{_I}{_WANTED})\s+(?P<rest>[^?]{{1,60}}?)[\s.!]*$"
+    rf"|^{_NOT_SO}*(?P<before>[^?,]{{1,40}}?),?\s+(?:i|we) meant?[\s.!]*$"
+    rf"|^{_NOT_SO}+(?P<bare>(?:the\s+|our\s+|an?\s+|in\s+|at\s+)?[\w'’.&/-]+"
+    rf"(?:\s+[\w'’.&/-]+){{0,3}})[\s.!]*$",
     re.IGNORECASE,
 )
 """Another case in the place of what was asked: no, I meant the A300."""
-_REJECTED = re.compile(
-    r"(?:^not\s+[^,]+,\s*(?:but\s+)?)|(?:,?\s+(?:and\s+)?not\s+.+$)", re.IGNORECASE
-)
+_REJECTED = re.compile(r",?\s+(?:and\s+)?not\s+.+$", re.IGNORECASE)
 _ALSO = re.compile(
     r"^(?:and|or)\s+(?:also\s+)?(?P<word>(?!))?"
     r"(?P<rest>[a-z0-9][\w'’.&/-]*(?:\s+[a-z0-9][\w'’.&/-]*){0,3})\s*\?+$",
     re.IGNORECASE,
 )
 """Another case by its name alone: and sick leave?"""
+_NAME_ALONE = re.compile(r"^(?:the\s+)?(?P<rest>[\w'’.&/-]+(?:\s+[\w'’.&/-]+){0,2})\s*\?$")
 _NO_NAME = re.compile(
     r"\b(?:i|you|we|it|they|he|she|me|us|them|him|its|their|his|this|that|these|those|one|ones|"
     r"there|here|then|now|so|else|more|next|again|also|too|if|not|no|yes|because|than|please|"
@@ -63,7 +70,8 @@ _BARE = re.compile(
     r"^(?:(?:and|but|so|or|then|also)[\s,]+)*(?:since |until |from |by |for |up to )?"
     r"(?:why(?: not)?|when|where|who|whom|whose|how|which(?: one| ones)?|"
     r"how (?:much|long|often|far|old|big|soon|late|come)|how many(?: (?:minutes|hours|days|weeks|"
-    r"months|years|times|people|euros|dollars|pounds|percent))?|(?:who|what|which|when|where) "
+    r"months|years|times|people|euros|dollars|pounds|percent)"
+    r"(?: (?:before|after|per|until)(?: [\w-]+){1,2})?)?|(?:who|what|which|when|where) "
     r"(?:is|are|was|were) (?:it |they )?(?:responsible|in charge|eligible|exempt|affected|allowed|"
     r"required|included|excluded|involved|due|available|valid|mandatory|needed)|"
     r"(?:is|are) there (?:any |an? )?(?:exceptions?|limits?|alternatives?|deadlines?|conditions?|"
@@ -77,12 +85,18 @@ _ASKS = re.compile(
 )
 _ARTICLE = re.compile(r"^(?:the|a|an|our|my)\s+", re.IGNORECASE)
 _SEVERAL_CLAUSES = re.compile(
-    r"[,;:(]|(?<!^)\b(?:if|when|while|after|before|until|because|since|that|which|who|whose|where|"
-    r"as|than|and|or|but|once|unless|so|with|of|in|on|from|about|into|using|to)\b",
+    r"[,;:(]|[.?!]\s|\b(?:if|while|after|before|until|because|since|that|once|unless|with|of|in|on|"
+    r"for|from|about|into|using|by|to|has|have|had)\b"
+    r"|(?<!^)\b(?:when|which|who|whose|where|as|than|and|or|but|so)\b",
     re.IGNORECASE,
 )
-_DOES = re.compile(r"\s+(?:will|would|is|was|has|had|can|could|should|must|may|might|does|did)\b")
-_PLACED = re.compile(r"\b(?:at|in|from|to|near|around|inside|into)\s+$", re.IGNORECASE)
+_DOES = re.compile(
+    r"['’]|\s+(?:will|would|is|was|has|had|can|could|should|must|may|might|does|did)\b"
+)
+_PLACED = re.compile(
+    r"\b(?:at|in|on|from|to|near|around|inside|into|with|about|for|of)\s+$", re.IGNORECASE
+)
+_A_KIND_OF = re.compile(r"\b(?:an?|another|any|my|our)(?:\s+\w+)?\s+$", re.IGNORECASE)
 _OF_THINGS = re.compile(
     r"\bhow (?:heavy|big|large|tall|wide|deep|fast|loud|thick|expensive)\b|\bweighs?\b|\bcosts?\b"
     r"|\bmade of\b|\bcolou?r\b|^where (?:is|are) (?:it|they)\b",
@@ -104,7 +118,10 @@ _REFERS = re.compile(
     r"\b(?P<own>its|their|his)\b|\b(?P<it>it|they|them|he|she|him|(?:the )?same one|the former|"
     r"the latter)\b(?!['’]s? (?:possible|necessary))"
     r"|(?<!is )(?<!are )(?<!was )(?<!were )(?<!be )(?<!has )(?<!have )(?<!will )(?<!can )"
-    r"\b(?P<there>there)\b(?!['’]|\s+(?:is|are|was|were|be|will|any|an?|has|have)\b)"
+    r"(?<!hi )(?<!hey )(?<!hello )\b(?P<there>there)\b"
+    r"(?!['’]|\s+(?:is|are|was|were|be|will|any|an?|has|have|must|may|might|should|seems?)\b)"
+    r"|(?<!which )(?<!this )(?<!that )(?<!each )(?<!no )(?<!the )(?<!next )(?<!last )(?<!first )"
+    r"(?<!other )\b(?P<one>one|some)(?=[\s?.!]*$)"
     r"|\b(?P<this>this|that|these|those)\b(?=\s*(?:[?.!,]|$)|\s+(?:apply|cost|take|work|mean|"
     r"include|"
     r"happen|last|need|require|cover|differ|change|start|begin|end|expire|available|allowed|"
@@ -141,6 +158,23 @@ _QUESTION_WORDS = re.compile(
     r"(?P<person>\s+(?:i|we|you|one|people))?\s+",
     re.IGNORECASE,
 )
+_AUXILIARY = re.compile(
+    r"\b(?:do|does|did|can|could|should|must|may|will|would)\s+$", re.IGNORECASE
+)
+_DOING = re.compile(r"^[a-z]+(?:ed|te|s)\s+(?=(?:the|an?|our)\b|[A-Z])")
+_WHO_DOES = re.compile(
+    r"^(?:takes? care of|looks? after|is responsible for|is in charge of"
+    r"|[a-z]+(?:ed|te|s)(?!\s+(?:of|for|in|on|at|to|from|with|up|after|about)\b))\s+"
+)
+_DONE_TO = re.compile(
+    rf"^(?!the\b|an?\b|our\b)(?:(?!(?:{_PREPOSITION})\b)[\w'’-]+\s+){{2,4}}?(?=(?:the|an?|our)\s)"
+)
+"""Whoever does something to what a question is about: visitors reach the lab."""
+_HAS = re.compile(
+    r"^(?:do|does|did)\s+.{1,40}?\s+(?:have|offer|provide)\s+(?P<topic>(?:an?|any|the)\s+"
+    r"[\w'’-]+(?:\s+[\w'’-]+){0,3}?)[\s?.!]*$",
+    re.IGNORECASE,
+)
 _YES_NO = re.compile(
     r"^(?:is|are|was|were|do|does|did|can|could|should|must|may|will|would|has|have|had)"
     r"(?:\s+there)?(?P<person>\s+(?:i|we|you|one))?\s+",
@@ -159,7 +193,8 @@ _PHRASE = re.compile(
     r"stored|kept|approved|granted|i|we|you|before|after|during|without|within|from|on|at|with|"
     r"to|by|"
     r"in|for)\b)[A-Za-z0-9][\w'’.&/-]*){0,6}"
-    r"(?:\s+of\s+(?:the\s+|a\s+)?[A-Za-z0-9][\w'’.&/-]*(?:\s+[A-Z0-9][\w-]*){0,3})?",
+    r"(?:\s+of\s+(?:the\s+|a\s+)?[A-Za-z0-9][\w'’.&/-]*(?:\s+[A-Z0-9][\w-]*){0,3})?"
+    r"(?:\s+(?:for|at|in|on)\s+(?:(?:the|an?|our)\s+)?[\w'’-]+(?:\s+[\w'’-]+){0,2}(?=[\s?.!]*$))?",
 )
 
 
@@ -182,7 +217,9 @@ def carried_en(text: str, earlier: str, topic_of: Callable[[str], str | None]) -
     """The question with what the ``earlier`` one is about, which stands alone itself."""
     corrected = _corrected(text)
     if corrected:
-        return in_place(corrected, earlier) or _instead(corrected, earlier)
+        replaced = in_place(corrected, earlier)
+        replaced = replaced or _in_place_of(topic_of(earlier), corrected, earlier)
+        return replaced or _instead(corrected, earlier)
     case = _case(text)
     if case is not None:
         return _another_case(case, earlier)
@@ -197,6 +234,8 @@ def carried_en(text: str, earlier: str, topic_of: Callable[[str], str | None]) -
     if reference["own"] or _OF_THINGS.search(bare):
         topic = _thing(topic)
     before = bare[: reference.start()]
+    if reference["one"] and _A_KIND_OF.search(before):
+        topic = _ARTICLE.sub("", topic)
     if reference["there"] and not _PLACED.search(before):
         before += "at "
     own = "'s" if reference["own"] and not topic.endswith("s") else "'" if reference["own"] else ""
@@ -208,6 +247,9 @@ def topic_en(question: str) -> str | None:
     text = _LEAD.sub("", question.strip())
     if text[:6].lower() == "which ":
         return None  # what is chosen from is not what it is about
+    had = _HAS.match(text)
+    if had is not None:
+        return had["topic"]
     words = _QUESTION_WORDS.match(text) or _YES_NO.match(text)
     rest = text[words.end() :] if words is not None else text
     if words is not None and words["person"]:
@@ -216,11 +258,19 @@ def topic_en(question: str) -> str | None:
             r"^[a-z]+(?:\s+(?:up|off|out|on|in|for|to|about|with))?\s+", "", rest, count=1
         )
     else:
-        rest = re.sub(r"^[a-z]+(?:ed|te|s)\s+(?=the\b|a\b|an\b|our\b|[A-Z])", "", rest, count=1)
+        who = words is not None and words[0].strip().lower() == "who"
+        rest = (_WHO_DOES if who else _DOING).sub("", rest, count=1)
+    does = words is not None and _AUXILIARY.search(words[0]) is not None
+    done_to = _DONE_TO.match(rest) if does else None
+    if done_to is not None:
+        rest = rest[done_to.end() :]
     phrase = _PHRASE.match(rest)
     if phrase is None:
         return None
     topic = phrase[0].rstrip(" ?.!,")
+    if does and done_to is None and not rest[phrase.end() :].strip(" ?.!"):
+        # "when does the gym close": the last word is what it does.
+        topic = topic if " " not in _ARTICLE.sub("", topic) else topic.rpartition(" ")[0]
     count = len(_WORD.findall(topic))
     if not 1 <= count <= MOST_TOPIC_WORDS or _REFERS.fullmatch(topic):
         return None
@@ -253,7 +303,7 @@ def _corrected(text: str) -> str:
     found = _CORRECTED.match(text)
     if found is None:
         return ""
-    rest: str = _REJECTED.sub("", found["rest"] or found["before"] or found["bare"]).strip(" ,")
+    rest: str = _REJECTED.sub("", found["rest"] or found["before"] or found["bare"]).strip(" ,.")
     name = _ARTICLE.sub("", re.sub(rf"^(?:{_PREPOSITION})\s+", "", rest))
     return "" if not name or _ASKS.search(name) or _NO_NAME.search(name) else name
 
@@ -285,9 +335,10 @@ def _named_before(before: str, reference: re.Match[str]) -> bool:
     """
     if not _OWN_NOUN.search(before):
         return False
-    outside = reference["there"] or reference["it"] in ("it", "them", "him")
-    after = reference.string[reference.end() :]
-    return not outside or _SEVERAL_CLAUSES.search(before) is not None or bool(_DOES.match(after))
+    outside = reference["there"] or reference["one"] or reference["it"] in ("it", "them", "him")
+    if not outside or _DOES.match(reference.string[reference.end() :]):
+        return True
+    return _SEVERAL_CLAUSES.search(_PLACED.sub("", before)) is not None
 
 
 def _another_case(case: re.Match[str], earlier: str) -> str:
@@ -313,6 +364,21 @@ def _another_case(case: re.Match[str], earlier: str) -> str:
         if other is not None:
             return other
     return f"{earlier.rstrip('?.！？。! ')} {word}{rest[len(word) :]}?"
+
+
+def _in_place_of(topic: str | None, new: str, earlier: str) -> str | None:
+    """The earlier question about ``new``, where all that it was about is one plain thing."""
+    if topic is None or _ARTICLE.match(topic) is None or re.search(r" (?:of|for|in|at|on) ", topic):
+        return None
+    name = _ARTICLE.sub("", topic)
+    return earlier.replace(name, new) if earlier.count(name) == 1 else None
+
+
+def named_en(text: str) -> str:
+    """A name and nothing else, where it may be another case; its like must tell."""
+    found = _NAME_ALONE.match(text.strip())
+    rest = "" if found is None else found["rest"]
+    return "" if _ASKS.search(rest) or _NO_NAME.search(rest) else rest
 
 
 def _instead(rest: str, earlier: str) -> str:

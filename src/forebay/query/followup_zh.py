@@ -10,7 +10,7 @@ from forebay.query.likes import in_place
 
 _HAN = re.compile("[\u3400-\u9fff]")
 _OPENING = re.compile(
-    r"^(?:(?:那么|那(?![里个些儿份项])|还有|另外|以及|然后|好的|嗯|请问|哦)[，,、。！!\s]*"
+    r"^(?:(?:那么|那(?![里边个些儿份项])|还有|另外|以及|然后|好的|嗯|请问|哦)[，,、。！!\s]*"
     r"|(?:好|谢谢[你您]?|多谢|明白了?|知道了|了解了?|对了)[，,、。！!\s]+)+"
 )
 _CASE = re.compile(r"^(?P<rest>[^，,。？?！!]{1,20}?)呢[？?。！!]*$")
@@ -18,12 +18,16 @@ _OTHER = re.compile(r"^(?P<rest>[^，,。？?！!]{1,20}?)呢[？?，,！!\s]+(?
 """Another case and a question of its own about it: 那病假呢？可以结转吗？"""
 _COUNTED = re.compile(r"^(?P<rest>[^，,。？?！!]{1,8}?)(?:有|是|要)?(?:多少|几[个位名天]?)[？?]?$")
 """Another case where what is counted is left out: 上海有多少？"""
-_NOT_SO = r"(?:(?:不是|不对|不|(?:说|搞|弄)?错了|抱歉|对不起|不好意思|等等|哦|啊)[，,。！!\s]*)"
-_CORRECTED = re.compile(
-    rf"^(?:{_NOT_SO}*我(?:是说|说的是?|是指|指的是|问的是|想问的是|要问的是|的意思是)"
-    rf"|{_NOT_SO}+(?:应该是|是|想问)?)"
-    r"(?P<rest>[^，,。？?！!]{1,20})(?:[，,]\s*不是[^，,。？?！!]*)?[。！!]*$"
+_NAME_ALONE = re.compile(r"^(?P<rest>[^，,。？?！!]{1,8}?)[？?]$")
+_NOT_SO = (
+    r"(?:(?:不(?:是|要|问)[^，,。？?！!]{1,12}(?=[，,])|不是|不对|不|我?(?:说|搞|弄|问|打|写)错了?|抱歉|"
+    r"对不起|不好意思|等等|等一下|哦|啊)[，,。！!\s]*)"
 )
+_CORRECTED = re.compile(
+    rf"^{_NOT_SO}*我(?:是说|说的是?|是指|指的是|问的是|想问的是|要问的是|的意思是)"
+    rf"|^{_NOT_SO}+(?:应该是|而?是|我?[想要]?问)?"
+)
+_INSTEAD = re.compile(r"(?P<rest>[^，,。？?！!]{1,20})(?:[，,]\s*不是[^，,。？?！!]*)?[。！!]*$")
 """Another case in the place of what was asked: 不对，我是说X1."""
 _NO_CASE = re.compile(
     r"[怎什谁哪几吗么]|多[少久长大高重远]|如何|为何|是否|何时|能不能|可不可以|有没有|^[你我您]们?$|"
@@ -33,7 +37,7 @@ _REFERS = re.compile(
     r"(?P<own>(?:它们?|他们?|她们?)的|其(?=[\u4e00-\u9fff])(?![他它她中实余次间])|"
     r"该(?=[\u4e00-\u9fff]{2})"
     r"(?!怎|如|不|找|由|去|是|怎么|多少))"
-    r"|(?P<it>它们?|(?<!其)[他她]们?(?!人)|前者|后者|[那这]里|那儿|上述(?:内容|情况)?|(?:这|那)"
+    r"|(?P<it>它们?|(?<!其)[他她]们?(?!人)|前者|后者|[那这](?:里|儿|边)|上述(?:内容|情况)?|(?:这|那)"
     r"(?:个|件事|种情况)?"
     r"(?=$|[？?，,。]|(?:是|要|能|可|会|需|有|怎|多|什|为|在|由|谁|包|适|和|跟|与|对)))"
 )
@@ -87,13 +91,20 @@ _NEEDS = re.compile(
     r"^(?:那|还|也|都|一定)*(?:需要|要(?!是)|必须)(?:什么)?[^，,。才时后前怎什谁哪]{1,10}?[吗么]?[？?]?$"
 )
 """What is needed, and not for what."""
+_HAS = re.compile(r"^有[^，,。的]{1,4}吗[？?]?$")
 _WITHIN = re.compile(r"^(?:期间|其间|之后|之前|以后|以前|当天|到期后|过期后|结束后)(?!的)")
 _DONE = re.compile(r"^[\u4e00-\u9fff]了(?:的话)?[，,]?(?=[要还会能可怎该多找有])")
 """What has become of it: 丢了怎么办"""
 _EACH = re.compile(
-    r"^(?:一共)?每一?(?:[晚天年月周次人页日季个位吨]|小时|分钟|公里|公斤|平方米)"
+    r"^(?:一共|逾期|超时)?每一?(?:[\u4e00-\u9fff]{1,2}|平方米)"
     r"(?:要|有|是|收|能|可以)?(?:多少|几)[^，,。]{0,3}$"
 )
+_AT_TIMES = re.compile(
+    r"^在?(?:周末|[周星]期?[一二三四五六日天]|节假日|早上|上午|中午|下午|晚上|夜里|白天|平时|工作日|国内|国外|"
+    r"[\d一二三四五六七八九十]+[月点号])[也都还]?(?:可以|行|能|是|要|(?:可以|能)?(?:开门?|开放|营业|上班|休息|去|来|用))"
+    r"[吗么][？?]?$"
+)
+"""When or where it is the same; what it is was said before."""
 _OF_THINGS = re.compile(r"多[重大高宽厚快]|多少钱|贵|什么颜色|在哪")
 """What a thing has and what it is like has not: no price is heavy."""
 
@@ -106,10 +117,14 @@ def depends_zh(text: str) -> bool:
     return _reference(bare) is not None or _elliptic(bare)
 
 
-def counted_zh(text: str) -> bool:
-    """Whether a question may only name another place of what was counted; its like must tell."""
-    found = _COUNTED.match(_OPENING.sub("", simplified(text.strip())))
-    return found is not None and _NO_CASE.search(found["rest"]) is None
+def named_zh(text: str) -> str:
+    """What a question names and asks nothing else about, where it may be another case."""
+    bare = text[len(text) - len(_OPENING.sub("", simplified(text))) :]
+    for pattern in (_COUNTED, _NAME_ALONE):
+        found = pattern.match(simplified(bare))
+        if found is not None and _NO_CASE.search(found["rest"]) is None:
+            return bare[: found.end("rest")]
+    return ""
 
 
 def _case(bare: str) -> re.Match[str] | None:
@@ -118,7 +133,8 @@ def _case(bare: str) -> re.Match[str] | None:
 
 
 def _corrected(text: str) -> re.Match[str] | None:
-    found = _CORRECTED.match(text)
+    begun = _CORRECTED.match(text)
+    found = None if begun is None else _INSTEAD.match(text, begun.end())
     return None if found is None or _NO_CASE.search(found["rest"]) else found
 
 
@@ -136,7 +152,7 @@ def _elliptic(bare: str) -> bool:
         return True
     if len(bare) > 14:
         return False
-    if any(each.match(bare) for each in (_NEEDS, _WITHIN, _DONE)):
+    if any(each.match(bare) for each in (_NEEDS, _HAS, _WITHIN, _DONE, _AT_TIMES)):
         return True
     if _EACH.match(bare.rstrip("？?")):
         return True
@@ -162,7 +178,11 @@ def carried_zh(text: str, earlier: str, topic_of: Callable[[str], str | None]) -
     plain = simplified(text)
     corrected = _corrected(plain)
     if corrected is not None:
-        return _another(text[corrected.start("rest") : corrected.end("rest")], earlier)
+        rest = text[corrected.start("rest") : corrected.end("rest")].strip()
+        topic = topic_of(earlier)
+        if topic and earlier.startswith(topic) and "的" not in topic:
+            return in_place(rest, earlier) or rest + earlier[len(topic) :]
+        return _another(rest, earlier)
     opening = _OPENING.match(plain)
     start = opening.end() if opening is not None else 0
     bare, plain = text[start:], plain[start:]
@@ -174,9 +194,6 @@ def carried_zh(text: str, earlier: str, topic_of: Callable[[str], str | None]) -
         name, asked = bare[: other.end("rest")], bare[other.start("asked") :]
         return _with(name, asked, _reference(simplified(asked)))
     reference = _reference(plain)
-    if reference is None and not _elliptic(plain):
-        counted = _COUNTED.match(plain)
-        return (in_place(bare[: counted.end("rest")], earlier) if counted else None) or text
     topic = topic_of(earlier)
     return f"{_ended(earlier)}{bare}" if topic is None else _with(topic, bare, reference)
 

@@ -8,6 +8,7 @@ nobody can tell which is meant, and the caller puts both questions together.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import rjieba
 
@@ -22,9 +23,12 @@ _PROPER = re.compile(
 )
 _PROPERLY = re.compile(r"[A-Z][a-z'’-]+(?:\s+[A-Z][\w'’-]*){0,2}|[A-Z]{2,6}")
 _NAMES = ("nr", "ns", "nt", "nz")
-_NOUNS = ("n", "eng", "m", "q", "zg", "j", "b", "a", "k")
+_NOUNS = ("n", "eng", "m", "q", "zg", "j", "b", "a", "k", "s")
 """How the segmenter tags what a Chinese name of a thing is made of."""
 _NO_NOUN = frozenset("几多哪每各谁这那")
+_FUNCTION = (
+    frozenset("的了在是有要能会和与跟或给把被由从到就都也还不没请去来向对，,、？?。 ") | _NO_NOUN
+)
 
 
 _Token = tuple[int, int, str, str]
@@ -76,13 +80,16 @@ def _same_noun(new: str, earlier: str) -> str | None:
     places: dict[tuple[int, int], int] = {}
     for at, (begin, end, word, _) in enumerate(tokens):
         start = begin
-        if not _is_noun(tokens[at]) or word[-1] != wanted[-1]:
+        if word[-1] != wanted[-1] or not (_is_noun(tokens[at]) or len(word) == len(wanted)):
             continue
         for before in reversed(tokens[:at]):
-            if not _is_noun(before) or end - before[0] > len(wanted):
+            part = _is_noun(before) or (len(before[2]) == 1 and before[2] not in _FUNCTION)
+            if not part or end - before[0] > len(wanted):
                 break
             start = before[0]
         places[start, end] = _shared(word, wanted)
+    if not places:
+        places = _same_beginning(wanted, tokens)
     most = max(places.values(), default=0)
     best = [place for place, shared in places.items() if shared == most]
     if not best:
@@ -94,6 +101,15 @@ def _same_noun(new: str, earlier: str) -> str | None:
         return None
     start, end = best[0]
     return earlier[:start] + new + earlier[end:]
+
+
+def _same_beginning(wanted: str, tokens: Sequence[_Token]) -> dict[tuple[int, int], int]:
+    """What is as long as a short phrase and begins alike: 养狗 for 养猫."""
+    if not 2 <= len(wanted) <= 3:
+        return {}
+    ends = {end for _, end, _, _ in tokens}
+    starts = (start for start, _, word, _ in tokens if word[0] == wanted[0])
+    return {(start, start + len(wanted)): 1 for start in starts if start + len(wanted) in ends}
 
 
 def _shared(one: str, other: str) -> int:
