@@ -1,4 +1,4 @@
-"""How near sentences are to a question, by the vectors that were kept."""
+"""How near sentences are to a question, and to each other, by the vectors that were kept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from forebay.app.runtime import Reading
 from forebay.app.sentence_record import sentence_settings
 from forebay.cache.embeddings import CachedEmbedder
-from forebay.embedding.sentence_vectors import cosines, maker_of
+from forebay.embedding.sentence_vectors import cosines, maker_of, pairs
 from forebay.generation.passages import in_other_script
 from forebay.generation.support import is_crossing
 from forebay.kernel.context import RequestContext
@@ -23,6 +23,8 @@ from forebay.kernel.sentences import SentenceScale
 from forebay.kernel.stages import Embedder, GenerationRequest
 from forebay.pipeline.sentences import Comparing
 
+_LEAST_LIKE = 1.0
+"""Deviations of unrelated sentences: what is less alike is not told."""
 VectorOf = Callable[[str], Awaitable[Vectors | None]]
 """The vector of a question that was searched for; None where memory has it no more."""
 _IN_MEMORY = 4096
@@ -77,28 +79,52 @@ class KeptSentences:
     async def compared(
         self, ctx: RequestContext, kb: str, prompt: GenerationRequest
     ) -> GenerationRequest:
-        """See ``Comparing``."""
-        if not prompt.passages or not (self._within or _is_crossing(prompt)):
+        """See ``Comparing``; with each other they are compared where passages are in two scripts."""
+        near, two = self._within or _is_crossing(prompt), _in_two(prompt)
+        if not prompt.passages or not (near or two):
             return prompt
-        near = {hit.chunk.chunk_id: None for hit in prompt.passages}
-        ids = [one + step for one in near for step in range(-self._reach, self._reach + 1)]
+        chunks = {hit.chunk.chunk_id: None for hit in prompt.passages}
+        ids = [one + step for one in chunks for step in range(-self._reach, self._reach + 1)]
         # Without them words and passages decide, as where none were kept.
         with suppress(ForebayError, TimeoutError):
             async with asyncio.timeout(ctx.deadline.remaining()):
-                vector = await self._vector_of(prompt.question)
-                if vector is not None:
-                    found = await self._compare(kb, ids, vector)
-                    return msgspec.structs.replace(prompt, sentences=found)
+                vector = await self._vector_of(prompt.question) if near else None
+                if vector is not None or two:
+                    blobs, scale = await self._blobs(kb, ids)
+                    if scale is not None:
+                        return self._told(prompt, blobs, scale, vector, two=two)
         return prompt
 
-    async def _compare(self, kb: str, ids: Sequence[int], vector: Vectors) -> Mapping[int, float]:
+    def _told(
+        self,
+        prompt: GenerationRequest,
+        blobs: Sequence[bytes],
+        scale: SentenceScale,
+        vector: Vectors | None,
+        *,
+        two: bool,
+    ) -> GenerationRequest:
+        near = {} if vector is None else cosines(b"".join(blobs), vector)
+        alike: Mapping[tuple[int, int], float] = {}
+        if two and self._reading.embedder is not None:
+            dimensions = self._reading.embedder.spec.dimensions
+            alike = pairs(blobs, dimensions, scale.cosine(_LEAST_LIKE))
+        return msgspec.structs.replace(
+            prompt,
+            sentences={one: scale.of(cosine) for one, cosine in near.items()},
+            likeness={both: scale.of(cosine) for both, cosine in alike.items()},
+        )
+
+    async def _blobs(
+        self, kb: str, ids: Sequence[int]
+    ) -> tuple[Sequence[bytes], SentenceScale | None]:
         kept = self._kept
         lacking = [one for one in ids if (kb, one) not in kept]
         if lacking or self._scale is None:
             read = partial(self._read, kb, lacking)
             found, scale = await self._reading.threads.run(read)
             if scale is None:
-                return {}
+                return (), None
             self._scale = scale
             kept.update(((kb, one), blob) for one, blob in found.items())
         here = [kept[kb, one] for one in ids if (kb, one) in kept]
@@ -107,8 +133,7 @@ class KeptSentences:
                 kept.move_to_end((kb, one))
         while len(kept) > _IN_MEMORY:
             kept.popitem(last=False)
-        near = cosines(b"".join(here), vector)
-        return {each: self._scale.of(cosine) for each, cosine in near.items()}
+        return here, self._scale
 
     def _read(
         self, kb: str, chunk_ids: Sequence[int]
@@ -127,3 +152,10 @@ def _is_crossing(prompt: GenerationRequest) -> bool:
     if best is None or not in_other_script(best.chunk.text, han=han):
         return False
     return is_crossing(passages, [in_other_script(hit.chunk.text, han=han) for hit in passages])
+
+
+def _in_two(prompt: GenerationRequest) -> bool:
+    """Whether passages are in two scripts; fast where all are in the question's."""
+    han = prompt.language.startswith("zh")
+    foreign = sum(in_other_script(hit.chunk.text, han=han) for hit in prompt.passages)
+    return 0 < foreign < len(prompt.passages)

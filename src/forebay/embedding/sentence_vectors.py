@@ -53,6 +53,26 @@ def cosines(blob: bytes, query: Vectors) -> dict[int, float]:
     return dict(zip(rows["checksum"].tolist(), found.tolist(), strict=True))
 
 
+def pairs(blobs: Sequence[bytes], dimensions: int, least: float) -> dict[tuple[int, int], float]:
+    """Cosines from ``least`` on of sentences in different blobs, by both checksums in order."""
+    record = _record(dimensions)
+    chunks = [
+        np.frombuffer(blob, record) for blob in blobs if blob and not len(blob) % record.itemsize
+    ]
+    if len(chunks) < 2:
+        return {}
+    rows = np.concatenate(chunks)
+    units = rows["vector"].astype(np.float32) * rows["scale"][:, None]
+    chunk = np.repeat(np.arange(len(chunks)), [len(each) for each in chunks])
+    found = units @ units.T
+    here, there = np.nonzero((found >= least) & (chunk[:, None] < chunk[None, :]))
+    first, second = rows["checksum"][here].tolist(), rows["checksum"][there].tolist()
+    return {
+        (min(one, other), max(one, other)): cosine
+        for one, other, cosine in zip(first, second, found[here, there].tolist(), strict=True)
+    }
+
+
 @cache
 def unrelated_sentences() -> tuple[str, ...]:
     """Sentences of many subjects, in English and Chinese, to measure an embedder by."""

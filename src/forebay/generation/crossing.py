@@ -13,12 +13,14 @@ import msgspec
 
 from forebay.generation.answer_types import AnswerType
 from forebay.generation.lexicon import lexicon
-from forebay.generation.quantities import agree, differ, quantities, values_in
+from forebay.generation.passages import Unit
+from forebay.generation.quantities import Values, agree, differ, quantities, values_in
 from forebay.generation.sides import asks_whether, contrary, other_side
 from forebay.generation.subjects import Subject
-from forebay.generation.support import Scored, held_of
+from forebay.generation.support import Reading, Scored, held_of
 from forebay.generation.terms import Term, question_terms
 from forebay.kernel.documents import Hit
+from forebay.kernel.sentences import checksum
 
 _SHOWN = 0.3
 _IN_UNIT = 0.3
@@ -34,6 +36,8 @@ _SAME_TERMS = 0.65
 _A_WORD = 0.9
 _NAMED = frozenset(("who", "place"))
 """Types whose answers are names, which are written in another way in each script."""
+_LIKE = 1.6
+"""Deviations of unrelated sentences from which two in two scripts tell of one thing."""
 _AS_NEAR = 0.2
 """Of the best hit's score, what a hit in the other script needs to be the other side."""
 
@@ -128,23 +132,22 @@ def another_telling(
 
 def across(
     asked: tuple[AnswerType, Subject],
-    terms: Sequence[Term],
     question: str,
     best: Scored,
-    units: Sequence[Scored],
+    reading: Reading,
     hits: Sequence[Hit],
 ) -> Scored | None:
     """The statement of another document, in the other script, that says otherwise.
 
     It is about the same thing by its marks and codes, or by holding what ``best`` holds of the
-    question as far as the words are known; and it gives another value, or another name.
+    question as far as the words are known; and it gives another value, or another name. Where none
+    is found by words, it is the one most like ``best``, if vectors of sentences are known.
     """
-    kind, subject = asked
+    kind, terms = asked[0], reading.terms
     document = hits[best.passage].chunk.document_id
-    least = _AS_NEAR * hits[best.passage].score
     others = [
         one
-        for one in units
+        for one in reading.units
         if one.unit.has_han != best.unit.has_han
         and one.unit.kind in ("sentence", "item")
         and hits[one.passage].chunk.document_id != document
@@ -153,25 +156,55 @@ def across(
     if not others:
         return None
     known = [bool(lexicon().of(term)) for term in terms]
-    mine, said = values_in(best.unit), quantities(question)
-    for one in sorted(others, key=lambda one: -_shared(terms, known, best, one)):
-        same = _shared(terms, known, best, one) >= _SAME_TERMS
-        near = hits[one.passage].score >= least
-        if not same and not (near and kind.asked and subject.agrees(one.unit)):
+    shared = [(_shared(terms, known, best, one), one) for one in others]
+    said, least = quantities(question), _AS_NEAR * hits[best.passage].score
+    for share, one in sorted(shared, key=lambda pair: -pair[0]):
+        same = share >= _SAME_TERMS
+        near = kind.asked and hits[one.passage].score >= least and asked[1].agrees(one.unit)
+        if not same and not near:
             continue
-        theirs = values_in(one.unit)
-        if differ(mine, theirs, said):
+        if _says_otherwise(question, best, one, said):
             return one
-        if not same or agree(mine, theirs):
+        if not same or agree(values_in(best.unit), values_in(one.unit)):
             continue
-        if asks_whether(question) and contrary(best.unit.text, one.unit.text):
-            return one
         if kind.asked in _NAMED and not _same_name(terms, best, one):
             return one
         # Six devices and 8 台, 18 euros and 25 元: what is counted is written in another way.
-        if mine and theirs and _holds_all(known, best) and _holds_all(known, one):
+        if (
+            values_in(best.unit)
+            and values_in(one.unit)
+            and _holds_all(known, best)
+            and _holds_all(known, one)
+        ):
             return one
+    most = max(others, key=lambda one: _likeness(reading, best, one))
+    if are_alike(reading, best, most) and _says_otherwise(question, best, most, said):
+        return most
     return None
+
+
+def are_alike(reading: Reading, one: Scored, other: Scored) -> bool:
+    """Whether two statements tell of one thing by their vectors, where those are known."""
+    return _likeness(reading, one, other) >= _LIKE
+
+
+def _number(unit: Unit) -> int:
+    return checksum(unit.said)
+
+
+def _says_otherwise(question: str, best: Scored, one: Scored, said: Values) -> bool:
+    """Whether two statements of the same thing give other values, or one denies what is asked."""
+    mine, theirs = values_in(best.unit), values_in(one.unit)
+    if differ(mine, theirs, said):
+        return True
+    denies = asks_whether(question) and contrary(best.unit.text, one.unit.text)
+    return denies and not agree(mine, theirs)
+
+
+def _likeness(reading: Reading, one: Scored, other: Scored) -> float:
+    """How like two statements are, in deviations of unrelated ones; 0 where nobody knows."""
+    pair = sorted((one.unit.known(_number), other.unit.known(_number)))
+    return reading.likeness.get((pair[0], pair[1]), 0.0)
 
 
 def _shared(terms: Sequence[Term], known: Sequence[bool], best: Scored, one: Scored) -> float:

@@ -17,6 +17,7 @@ from forebay.generation.crossing import (
     across,
     agrees,
     another_telling,
+    are_alike,
     choose_crossing,
     without_lesser,
 )
@@ -156,6 +157,8 @@ class ExtractiveGenerator:
         subject = Subject(request.question, terms)
         reading = self.read(terms, request, subject)
         reading, nearness = with_nearness(reading, request.sentences)
+        if request.likeness:
+            reading = msgspec.structs.replace(reading, likeness=request.likeness)
         terms = reading.terms
         asked = AnswerType(request.question), subject
         score = 0.0 if nearness else self._supported(asked, terms, reading)
@@ -269,7 +272,7 @@ class ExtractiveGenerator:
         for best in shown:
             if holds(best) < holds(shown[0]):
                 break
-            other = across(asked, reading.terms, question, best, reading.units, hits)
+            other = across(asked, question, best, reading, hits)
             if other is None and reading.features.crossing:
                 other = another_telling(question, best, reading.units, hits)
             if (
@@ -279,7 +282,8 @@ class ExtractiveGenerator:
             ):
                 rest = [one for one in shown if one is not best]
                 kept = [best, other, *rest[: self._settings.max_quotes - 2]]
-                kept = without_lesser(reading.terms, kept)
+                if not are_alike(reading, best, other):
+                    kept = without_lesser(reading.terms, kept)
                 return sorted(kept, key=lambda one: (one.passage, one.position))
         return chosen
 

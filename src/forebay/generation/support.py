@@ -9,7 +9,7 @@ standard deviations of unrelated pairs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -94,6 +94,7 @@ class Reading(msgspec.Struct, frozen=True):
     ``held``: how much of each term the passage that holds most of it has, 0..1. ``terms``: those
     asked for; without weight where all passages are in the other script and the word in it is not
     known. ``heads``: how much of each term the title and headings of each passage hold.
+    ``likeness``: see ``GenerationRequest``.
     """
 
     features: Features
@@ -101,6 +102,7 @@ class Reading(msgspec.Struct, frozen=True):
     held: tuple[float, ...]
     terms: tuple[Term, ...] = ()
     heads: tuple[tuple[float, ...], ...] = ()
+    likeness: Mapping[tuple[int, int], float] = {}
 
 
 class SupportModel(msgspec.Struct, frozen=True):

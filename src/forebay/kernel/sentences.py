@@ -17,6 +17,10 @@ class SentenceScale(msgspec.Struct, frozen=True):
         """Deviations above unrelated sentences."""
         return (cosine - self.mean) / self.deviation
 
+    def cosine(self, deviations: float) -> float:
+        """The other way round."""
+        return self.mean + deviations * self.deviation
+
 
 class SentenceText(msgspec.Struct, frozen=True):
     """A chunk, and its sentences that are to have vectors."""

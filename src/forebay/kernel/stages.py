@@ -175,7 +175,8 @@ class GenerationRequest(msgspec.Struct, frozen=True):
     ``messages`` is the finished prompt; ``passages`` are the hits in citation order (passage
     ``i`` is cited as ``[i + 1]``); ``question`` is the standalone question, ``language`` its
     language (``zh``, ``zh-Hant`` or ``en``). ``sentences``: how near single sentences are to the
-    question, by their checksum and in deviations above unrelated ones, where that is known.
+    question, by their checksum and in deviations above unrelated ones, where that is known;
+    ``likeness``: how near two of them are to each other, by both checksums, the lesser first.
     """
 
     question: str
@@ -186,6 +187,7 @@ class GenerationRequest(msgspec.Struct, frozen=True):
     max_output_tokens: int
     prompt_tokens: int
     sentences: Mapping[int, float] = {}
+    likeness: Mapping[tuple[int, int], float] = {}
 
 
 FinishReason = Literal["stop", "length"]

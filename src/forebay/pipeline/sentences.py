@@ -65,12 +65,14 @@ class SentenceRecord(Protocol):
 
 
 class Comparing(Protocol):
-    """Knows how near single sentences are to a question."""
+    """Knows how near single sentences are to a question, or to each other."""
 
     async def compared(
         self, ctx: RequestContext, kb: str, prompt: GenerationRequest
     ) -> GenerationRequest:
-        """Return the prompt with ``sentences`` where they help and are known; never fails."""
+        """Return the prompt with ``sentences`` and ``likeness`` where they help and are known; never
+        fails.
+        """
         ...
 
 

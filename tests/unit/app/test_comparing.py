@@ -25,12 +25,15 @@ from forebay.testing.generation import context, passage
 
 TEXT, OTHER = "The gate closes at nine.", "大门九点关闭。"
 QUERY = Vectors((0,), 4, np.array([1, 0, 0, 0], "<f4").tobytes())
+OTHERS = Vectors((0, 1), 4, np.array([[1, 0, 0, 0], [0, 1, 0, 0]], "<f4").tobytes())
 
 
 class Reader:
-    """Sentences of chunk 1, at a cosine of one; counts what is asked."""
+    """Sentences of one or two chunks, the first at a cosine of one; counts what is asked."""
 
-    def __init__(self, *, measured: bool = True) -> None:
+    def __init__(self, *, measured: bool = True, chunks: Sequence[int] = (1,)) -> None:
+        self.kept = {1: pack([TEXT], QUERY), 2: pack([OTHER, "无关。"], OTHERS)}
+        self.chunks = chunks
         self.scale = SentenceScale(0.2, 0.1) if measured else None
         self.fails = False
         self.asked: list[list[int]] = []
@@ -42,7 +45,7 @@ class Reader:
         if self.fails:
             raise Unavailable("too many reads of the store are under way.")
         self.asked.append(list(chunk_ids))
-        return {1: pack([TEXT], QUERY)}
+        return {each: self.kept[each] for each in chunk_ids if each in self.chunks}
 
 
 class Threads:
@@ -55,7 +58,8 @@ class Threads:
 def comparing(
     reader: Reader, seen: Vectors | None = QUERY, *, reach: int = 0, within: bool = False
 ) -> KeptSentences:
-    reading = type("Reading", (), {"threads": Threads(), "reader": reader})
+    parts = {"threads": Threads(), "reader": reader, "embedder": Embedder()}
+    reading = type("Reading", (), parts)
 
     async def vector_of(question: str) -> Vectors | None:
         return seen
@@ -89,7 +93,7 @@ async def test_sentences_are_told_in_deviations() -> None:
     [
         ("When does it close?", (TEXT,)),
         ("大门几点关？", (OTHER,)),
-        ("大门几点关？", (TEXT, OTHER)),
+        ("When does it close?", (TEXT, TEXT)),
         ("大门几点关？", ()),
     ],
 )
@@ -120,6 +124,19 @@ async def test_only_so_many_chunks_stay_in_memory(monkeypatch: pytest.MonkeyPatc
     for kb in ("a", "b", "a"):
         await part.compared(context(), kb, prompt("When does it close?", TEXT))
     assert len(reader.asked) == 3
+
+
+async def test_sentences_of_passages_in_two_languages_are_compared_with_each_other() -> None:
+    reader, asked = Reader(chunks=(1, 2)), prompt("大门几点关？", TEXT, OTHER)
+    found = await comparing(reader, seen=None).compared(context(), "kb", asked)
+    pair = sorted((checksum(TEXT), checksum(OTHER)))
+    assert found.likeness == pytest.approx({(pair[0], pair[1]): 8.0}, abs=0.1)
+    assert found.sentences == {} and reader.asked == [[1, 2]]
+    failing = Reader()
+    failing.fails = True
+    assert await comparing(failing).compared(context(), "kb", asked) is asked
+    unmeasured = await comparing(Reader(measured=False)).compared(context(), "kb", asked)
+    assert unmeasured.likeness == {}
 
 
 async def test_answers_do_without_where_it_is_not_known() -> None:
