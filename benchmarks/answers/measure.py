@@ -2,6 +2,7 @@
 
     python benchmarks/answers/measure.py > benchmarks/answers/result.json
     python benchmarks/answers/measure.py --show        # the development half's failures, too
+    python benchmarks/answers/measure.py --alike       # sentences in two languages compared, too
 
 A scene has two things of a kind that the documents tell of, and a third that they do not. Its
 facts are stated of both things, of one of them alone, or twice and differently. Each part of the
@@ -23,7 +24,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,10 +33,13 @@ import numpy as np
 
 from forebay.context import language_of
 from forebay.embedding.opening import open_embedder
+from forebay.embedding.sentence_vectors import pack, pairs, scale_by, unrelated_sentences
 from forebay.embedding.settings import EmbeddingSettings
 from forebay.generation import ExtractiveGenerator
+from forebay.generation.passages import PassageCache
 from forebay.kernel.clock import SystemClock
 from forebay.kernel.documents import Hit
+from forebay.kernel.sentences import SentenceScale
 from forebay.kernel.stages import Embedder, GenerationRequest, Sampling, SearchRequest
 from forebay.retrieval import HybridRetriever, KbIndex, RetrievalSettings, search_executor
 from forebay.testing.embedding import WordCounter
@@ -46,6 +50,7 @@ HERE = Path(__file__).resolve().parent
 PARTS = ("development", "unseen", "fresh", "sealed")
 PAGES = ("development", "fresh", "sealed")
 LANGUAGES = ("en", "zh")
+Likeness = Mapping[tuple[int, int], float]
 Kind = Literal["answerable", "twice alike", "near miss", "unstated", "contradictory", "unrelated"]
 
 
@@ -199,7 +204,12 @@ class Asker:
 
 
 def answer(
-    generator: ExtractiveGenerator, half: str, pair: str, question: Question, hits: tuple[Hit, ...]
+    generator: ExtractiveGenerator,
+    half: str,
+    pair: str,
+    question: Question,
+    hits: tuple[Hit, ...],
+    likeness: Likeness,
 ) -> Row:
     """Answer one question and look at the answer."""
     request = GenerationRequest(
@@ -210,6 +220,7 @@ def answer(
         sampling=Sampling(),
         max_output_tokens=1024,
         prompt_tokens=0,
+        likeness=likeness,
     )
     begun = time.perf_counter()
     draft = generator.draft(request)
@@ -288,8 +299,13 @@ def table(rows: Sequence[Row]) -> dict[str, Any]:
     return found
 
 
-async def everything() -> list[tuple[str, str, Question, tuple[Hit, ...]]]:
-    """Every question of both halves with its hits."""
+Asked = tuple[str, str, Question, tuple[Hit, ...], Likeness]
+
+
+async def everything(*, alike: bool) -> list[Asked]:
+    """Every question of all parts with its hits, and how like their sentences are where they are in
+    two languages, if ``alike``.
+    """
     embedder = await open_embedder(
         EmbeddingSettings(),
         cache=Path.home() / ".cache" / "forebay-bench" / "models",
@@ -309,16 +325,49 @@ async def everything() -> list[tuple[str, str, Question, tuple[Hit, ...]]]:
         for language in LANGUAGES:
             rows = await asker.found(*prose(half, language))
             found += [(f"{half}, prose", pair, question, hits) for pair, question, hits in rows]
+    comparing = await Comparing.with_scale(embedder) if alike else None
+    asked: list[Asked] = []
+    for half, pair, question, hits in found:
+        two = comparing is not None and "+" in pair
+        asked.append((half, pair, question, hits, await comparing.of(hits) if two else {}))
     await embedder.close()
-    return found
+    return asked
+
+
+class Comparing:
+    """How like sentences are to each other, by such vectors as are kept at ingest."""
+
+    def __init__(self, embedder: Embedder, scale: SentenceScale) -> None:
+        self._embedder = embedder
+        self._scale = scale
+        self._cut = PassageCache()
+        self._blobs: dict[str, bytes] = {}
+
+    @classmethod
+    async def with_scale(cls, embedder: Embedder) -> Comparing:
+        """Measured by unrelated sentences."""
+        vectors = await embedder.embed(unrelated_sentences(), kind="passage")
+        return cls(embedder, scale_by(vectors))
+
+    async def of(self, hits: Sequence[Hit]) -> Likeness:
+        """In deviations, from one on."""
+        for hit in hits:
+            if hit.chunk.text not in self._blobs:
+                said = [unit.said for unit in self._cut.get(hit).units]
+                vectors = await self._embedder.embed(said, kind="passage")
+                self._blobs[hit.chunk.text] = pack(said, vectors)
+        blobs = [self._blobs[hit.chunk.text] for hit in hits]
+        found = pairs(blobs, self._embedder.spec.dimensions, self._scale.cosine(1.0))
+        return {both: self._scale.of(cosine) for both, cosine in found.items()}
 
 
 def main() -> None:
     """Ask, and print the result as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--show", action="store_true", help="development failures to stderr")
+    parser.add_argument("--alike", action="store_true", help="sentences in two languages compared")
     chosen = parser.parse_args()
-    asked = asyncio.run(everything())
+    asked = asyncio.run(everything(alike=chosen.alike))
     generator = ExtractiveGenerator(WordCounter())
     rows = [answer(generator, *one) for one in asked]
     if chosen.show:

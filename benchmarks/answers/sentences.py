@@ -414,7 +414,8 @@ async def costs(items: Sequence[Item], known: Known) -> dict[str, float]:
         store.store_sentences("kb", 1, {ids[text]: known.sentences[text] for text in texts})
         store.store_scale(1, known.scale)
         vector = Vectors((0,), SPEC.dimensions, known.questions[items[0].question])
-        reading: Any = type("Reading", (), {"reader": store.reader, "threads": BlockingPool(pool)})
+        parts = {"reader": store.reader, "threads": BlockingPool(pool), "embedder": None}
+        reading: Any = type("Reading", (), parts)
 
         async def vector_of(question: str) -> Vectors:
             return vector

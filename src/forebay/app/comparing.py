@@ -79,7 +79,7 @@ class KeptSentences:
     async def compared(
         self, ctx: RequestContext, kb: str, prompt: GenerationRequest
     ) -> GenerationRequest:
-        """See ``Comparing``; with each other they are compared where passages are in two scripts."""
+        """See ``Comparing``; sentences of passages in two scripts are compared with each other."""
         near, two = self._within or _is_crossing(prompt), _in_two(prompt)
         if not prompt.passages or not (near or two):
             return prompt

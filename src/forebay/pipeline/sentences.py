@@ -70,9 +70,7 @@ class Comparing(Protocol):
     async def compared(
         self, ctx: RequestContext, kb: str, prompt: GenerationRequest
     ) -> GenerationRequest:
-        """Return the prompt with ``sentences`` and ``likeness`` where they help and are known; never
-        fails.
-        """
+        """Return the prompt with ``sentences`` and ``likeness`` where known; never fails."""
         ...
 
 

@@ -9,11 +9,12 @@ from forebay.embedding.sentence_vectors import (
     cosines,
     maker_of,
     pack,
+    pairs,
     scale_by,
     unrelated_sentences,
 )
 from forebay.kernel.documents import Vectors
-from forebay.kernel.sentences import checksum
+from forebay.kernel.sentences import SentenceScale, checksum
 
 
 def unit(count: int, dimensions: int = 384, seed: int = 1) -> Vectors:
@@ -61,3 +62,19 @@ def test_an_embedder_is_measured_by_sentences_in_both_languages() -> None:
     assert scale.of(scale.mean + 2 * scale.deviation) == pytest.approx(2.0)
     with pytest.raises(ValueError, match="too few"):
         scale_by(unit(3))
+
+
+def test_sentences_of_two_chunks_are_compared_with_each_other() -> None:
+    one, other, strange = (np.eye(3, 384, at, dtype="<f4")[:1] for at in (0, 0, 5))
+    here = pack(["a", "b"], Vectors((0, 1), 384, np.vstack([one, strange]).tobytes()))
+    there = pack(["c"], Vectors((0,), 384, other.tobytes()))
+    pair = sorted((checksum("a"), checksum("c")))
+    found = pairs([here, there], 384, 0.5)
+    assert found == pytest.approx({(pair[0], pair[1]): 1.0}, abs=0.01)
+    assert pairs([here], 384, 0.0) == {}
+    assert pairs([here, b"of another size"], 384, 0.0) == {}
+
+
+def test_deviations_are_counted_both_ways() -> None:
+    scale = SentenceScale(0.25, 0.1)
+    assert scale.of(scale.cosine(1.6)) == pytest.approx(1.6)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from forebay.generation import ExtractiveGenerator
+from forebay.kernel.sentences import checksum
 from forebay.testing.embedding import WordCounter
 from forebay.testing.generation import passage
 from tests.unit.generation.test_extractive import asked
@@ -210,3 +211,33 @@ def test_a_passage_that_hardly_matches_leaves_the_answer_to_the_other_language(
     request = asked(question, *hits, language="en" if question.isascii() else "zh")
     found = ExtractiveGenerator(WordCounter()).draft(request)
     assert not found.refused and told in "".join(found.pieces)
+
+
+@pytest.mark.parametrize(
+    ("question", "one", "other", "quoted"),
+    [
+        (
+            "How often is the Brio 2 descaled?",
+            "The Brio 2 is descaled every three months.",
+            "为了口感，每两个月除垢一次。",
+            True,
+        ),
+        (
+            "How often is the Brio 2 descaled?",
+            "The Brio 2 is descaled every three months.",
+            "为了口感，每3个月除垢一次。",
+            False,
+        ),
+        ("Brio 2的奶壶可以机洗吗？", "Brio 2的奶壶可以机洗。", "The jug must not be put in.", True),
+    ],
+)
+@pytest.mark.parametrize("near", [4.0, 0.5])
+def test_what_words_do_not_tell_vectors_of_sentences_do(
+    question: str, one: str, other: str, quoted: bool, near: float
+) -> None:
+    hits = [passage(one, number=1, score=0.6), passage(other, number=2, score=0.5)]
+    request = asked(question, *hits, language="en" if question.isascii() else "zh")
+    pair = sorted((checksum(one), checksum(other)))
+    request = msgspec.structs.replace(request, likeness={(pair[0], pair[1]): near})
+    text = "".join(ExtractiveGenerator(WordCounter()).draft(request).pieces)
+    assert one in text and (other in text) == (quoted and near > 1.0)
