@@ -18,9 +18,13 @@ from tests.integration.in_process import Answer, Gateway, engine_config, gateway
 CONFIG = """
 [generation.engine]
 warm_timeout_s = 0
+[generation.ladder]
+enabled = false
 [admission.scale_out]
 command = {command}
 pause_s = 0.2
+[admission.pools.pool]
+look_s = 0
 [admission.pools.pool.gate.limit]
 initial = 1
 least = 1
