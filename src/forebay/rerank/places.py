@@ -40,7 +40,7 @@ _ALL, _ALL_BITS, _BYTE = np.arange(_TABLE, dtype=np.uint16), np.uint16(_TABLE - 
 _SPOKEN, _HAN, _IN_CONTEXT = (np.uint8(1 << bit) for bit in range(3))
 _SIGMA = 0x3A3
 _JAMO = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
-_TITLES_KEPT = 8192
+_TITLES_KEPT = 1024
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 Codes = npt.NDArray[np.uint16]

@@ -103,7 +103,7 @@ class VectorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 120
     hnsw_ef_search: Annotated[
         int, Meta(description="HNSW search width (F3.5: cache misses grow above 64).", ge=8)
-    ] = 160
+    ] = 200
     ivfpq_lists: Annotated[int, Meta(description="IVF lists at most (F2.8).", ge=1)] = 4096
     ivfpq_parts: Annotated[int, Meta(description="PQ sub-vectors of 8 bits (F2.8).", ge=1)] = 32
     ivfpq_nprobe: Annotated[int, Meta(description="IVF lists probed (F2.8).", ge=1)] = 32
