@@ -293,7 +293,9 @@ def _as_it_is(question: str, texts: str) -> str:
 
 
 def _write(chosen: Sequence[Scored], frame: Frame) -> list[str]:
-    """Frame and quotations; neighbours in one passage run together under one marker."""
+    """Frame and quotations, each under the heading that stands above it in its passage; neighbours
+    run together under one marker.
+    """
     pieces = [frame.opening + "\n"]
     groups: list[list[Scored]] = []
     for one in chosen:
@@ -303,6 +305,7 @@ def _write(chosen: Sequence[Scored], frame: Frame) -> list[str]:
             and last.passage == one.passage
             and last.position + 1 == one.position
             and {last.unit.kind, one.unit.kind} == {"sentence"}
+            and last.unit.section == one.unit.section
         ):
             groups[-1].append(one)
         else:
@@ -319,6 +322,8 @@ def _write(chosen: Sequence[Scored], frame: Frame) -> list[str]:
             shown = "" if first.lead == lead else _escape(first.lead) + " "
             lead = first.lead
             text = shown + text
+        if first.section:
+            text = frame.pair.format(name=_escape(first.section), value=text)
         pieces.append(f"\n> {text} {marker}\n")
     pieces[-1] = pieces[-1].removesuffix("\n")
     return pieces

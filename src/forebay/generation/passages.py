@@ -51,15 +51,18 @@ _OPEN = tuple(",，、")
 _WRAPPED_HAN = 16
 """Characters from which a Chinese line without an end was broken by its width."""
 _CLAUSE = re.compile(r"[；;，,、:：]\s*|\s")
+_LISTING = re.compile("[,，;；:：]")
+"""What a line that stands alone has, and hardly a heading: "Present: Clark, Weber"."""
 
 
 class Unit(msgspec.Struct, frozen=True, dict=True):
     """One quotable piece.
 
     ``lead`` is the header of a table row, the lead-in of a list item, or the question a sentence
-    answers; ``above`` the title and the heading it stands under. ``folded`` and ``stems`` are what
-    terms are looked for in, lead included. ``has_han``: whether there is a Han character in its
-    text; ``in_han``: in ``folded``.
+    answers; ``section`` the heading above it in its passage, ``above`` the title and its heading
+    wherever that stands. ``folded`` and ``stems`` are what terms are looked for in, lead and
+    section included. ``has_han``: whether there is a Han character in its text; ``in_han``: in
+    ``folded``.
     """
 
     kind: UnitKind
@@ -70,6 +73,7 @@ class Unit(msgspec.Struct, frozen=True, dict=True):
     has_han: bool
     in_han: bool
     above: str = ""
+    section: str = ""
 
     @property
     def said(self) -> str:
@@ -209,11 +213,11 @@ def _filled(row: str) -> int:
     return sum(map(bool, cells(row)))
 
 
-def _unit(kind: UnitKind, text: str, lead: str, above: str = "") -> Unit:
-    whole = f"{lead}\n{text}" if lead else text
+def _unit(kind: UnitKind, text: str, lead: str, above: str = "", section: str = "") -> Unit:
+    whole = "\n".join(filter(None, (section, lead, text)))
     folded = fold(whole)
     has_han, in_han = _HAN.search(text) is not None, _HAN.search(folded) is not None
-    return Unit(kind, text, lead, folded, stems(whole), has_han, in_han, above)
+    return Unit(kind, text, lead, folded, stems(whole), has_han, in_han, above, section)
 
 
 class _Cutter:
@@ -221,7 +225,7 @@ class _Cutter:
 
     def __init__(self, context: str, title: str, heading: str) -> None:
         self._title = title
-        self._above = self._under(heading)
+        self._above, self._section = self._under(heading), ""
         # Of several header rows the fullest names the columns; a unit may stand below it.
         rows = [line.strip() for line in context.splitlines() if is_row(line)]
         self._context_header = max(rows, key=_filled, default="")
@@ -285,7 +289,8 @@ class _Cutter:
         return f"{title}. {heading}" if heading else title
 
     def _unit(self, kind: UnitKind, text: str, lead: str) -> Unit:
-        return _unit(kind, text, lead, self._above)
+        section = "" if self._section == lead else self._section
+        return _unit(kind, text, lead, self._above, section)
 
     def _line(self, line: str, *, alone: bool) -> None:
         heading = _ATX.match(line)
@@ -301,6 +306,7 @@ class _Cutter:
             if text:
                 self._units.append(_unit("heading", text, ""))
                 self._above = self._under(text)
+                self._section = "" if text == self._title or _LISTING.search(text) else text
             self._lead = ""
             self._question = text if text.endswith(_QUESTION) else ""
             return
