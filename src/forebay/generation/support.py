@@ -17,7 +17,7 @@ from forebay.generation.lexicon import Parts, alike, lexicon
 from forebay.generation.passages import Passage, Unit
 from forebay.generation.ranges import admitted
 from forebay.generation.subjects import Subject, continues
-from forebay.generation.terms import NAME_WEIGHT, Term, abbreviates
+from forebay.generation.terms import NAME_WEIGHT, Term, abbreviates, fold, stems
 from forebay.kernel.documents import Hit
 
 _LITTLE = 0.35
@@ -26,8 +26,9 @@ _NEIGHBOUR = 0.5
 _HEAD = 0.5
 _PASSAGE = 0.3
 _ALIKE = 0.8
-"""What a term is worth for a sentence when it stands beside it, in a heading, or further off; and
-when only a word is there that means nearly the same."""
+_SECTION = 0.6
+"""What a term is worth for a sentence when it stands beside it, in a heading, or further off; when
+only a word is there that means nearly the same; and when it is in the heading of its section."""
 USUAL_LEAD = 2.0
 """Between the leads of passages that answer and of those that do not, in deviations."""
 
@@ -283,7 +284,10 @@ def _held(term: Term, units: Sequence[Unit]) -> list[float]:
     else:
         found = [1.0 if key in unit.folded else unit.holds(term) for unit in units]
     if any(found):
-        return found
+        return [
+            _SECTION if have and unit.section and not _stands(term, unit) else have
+            for have, unit in zip(found, units, strict=True)
+        ]
     if (like := alike(term)) is None:
         if not term.han or len(key) != 2:
             return found
@@ -291,6 +295,19 @@ def _held(term: Term, units: Sequence[Unit]) -> list[float]:
     if isinstance(like, frozenset):
         return [0.0 if like.isdisjoint(unit.stems) else _ALIKE for unit in units]
     return [_ALIKE if like.search(unit.folded) else 0.0 for unit in units]
+
+
+def _stands(term: Term, unit: Unit) -> bool:
+    """Whether a term is in a unit itself, and not in the heading of its section alone."""
+    words, text = unit.known(_own_words)
+    if not term.han:
+        return term.key in words
+    return any(term.key[at : at + 2] in text for at in range(max(1, len(term.key) - 1)))
+
+
+def _own_words(unit: Unit) -> tuple[frozenset[str], str]:
+    own = f"{unit.lead}\n{unit.text}"
+    return stems(own), fold(own)
 
 
 def others(passage: Passage, subject: Subject) -> list[bool]:

@@ -49,3 +49,10 @@ def test_what_a_unit_says_by_itself_stands_under_its_title_and_heading() -> None
     asked = analyse("# Is it so?\n\nIt is.", "", "", ()).units
     assert asked[1].said == "Is it so?: It is."
     assert analyse("It is.", "", "", ()).units[0].said == "It is."
+
+
+def test_a_line_that_lists_is_no_heading_of_what_follows() -> None:
+    text = "Our depot\n\nPresent: Clark, Weber\n\nThe belt is late.\n\nHours\n\nIt opens at six."
+    units = {unit.text: unit.section for unit in analyse(text, "", "Our depot", ()).units}
+    assert units["The belt is late."] == ""
+    assert units["It opens at six."] == "Hours"

@@ -26,3 +26,53 @@ def test_two_characters_may_stand_for_a_longer_word(text: str, held: float) -> N
     request = asked(question, passage(text), language="zh")
     reading = ExtractiveGenerator(WordCounter()).read(question_terms(question), request)
     assert reading.held == (held,)
+
+
+OFFICES = """# Our offices
+
+## Brussels
+
+- Phone: 02 555 12 00
+
+## Hasselt
+
+- Phone: 011 55 34 00
+"""
+CARDS = """# 会员套餐
+
+## 银卡
+
+- 月费：29元
+
+## 金卡
+
+- 月费：59元
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "question", "language", "told"),
+    [
+        (
+            OFFICES,
+            "What is the phone number of the Hasselt office?",
+            "en",
+            "Hasselt: Phone: 011 55",
+        ),
+        (
+            OFFICES,
+            "What is the phone number of the Brussels office?",
+            "en",
+            "Brussels: Phone: 02 55",
+        ),
+        (CARDS, "金卡月费多少？", "zh", "金卡：月费：59元"),
+        (CARDS, "银卡月费多少？", "zh", "银卡：月费：29元"),
+    ],
+)
+def test_what_stands_under_a_heading_is_said_of_it(
+    text: str, question: str, language: str, told: str
+) -> None:
+    request = asked(question, passage(text), language=language)
+    draft = ExtractiveGenerator(WordCounter()).draft(request)
+    answer = "".join(draft.pieces)
+    assert told in answer and answer.count(">") == 1
