@@ -287,6 +287,11 @@ class AnswerType:
         return "" if name == "amount" else name
 
     @property
+    def asked_at_all(self) -> bool:
+        """Whether any type is asked for, be it but a number."""
+        return self._who or self._shows is not None
+
+    @property
     def is_measure(self) -> bool:
         """Whether the answer is known by its unit, whatever words stand around it."""
         return self.asked in _MEASURES

@@ -109,7 +109,7 @@ def is_arbitrary(terms: Sequence[Term], best: Scored, reading: Reading, kind: An
     """Whether another statement holds the same of the question and tells of something else: then
     neither says what is asked of the thing.
     """
-    if not _tells_one_thing(best.unit) or compares(terms):
+    if not _tells_one_thing(best.unit) or compares(terms) or not kind.asked_at_all:
         return False
     above = reading.heads[best.passage]
     if not any(

@@ -34,7 +34,16 @@ from forebay.generation.settings import ExtractiveSettings
 from forebay.generation.siblings import is_another
 from forebay.generation.statements import Telling, TellingModel, says_all, showing, tells
 from forebay.generation.subjects import Subject
-from forebay.generation.support import Reading, Scored, SupportModel, Weights, held_of, read
+from forebay.generation.support import (
+    Reading,
+    Scored,
+    SupportModel,
+    Weights,
+    held_of,
+    of_siblings_only,
+    read,
+    said_of,
+)
 from forebay.generation.terms import MAX_QUESTION_CHARACTERS, Term, question_terms
 from forebay.kernel.context import RequestContext
 from forebay.kernel.documents import Hit
@@ -90,6 +99,9 @@ WHOLE = 1.2
 """Log-odds of a statement that holds every word of the question: short ones hold little weight."""
 AGREEING = 1.5
 """Log-odds of a code or mark that question and passage share across languages, fitted likewise."""
+
+_OF_OTHERS = 0.6
+"""Of what a statement about a sibling holds of the question, what one that answers must hold."""
 
 Respell = Callable[[str, str], str]
 """A question, and the texts in whose script it is to be written."""
@@ -175,6 +187,8 @@ class ExtractiveGenerator:
             score, told = self._near(request, reading, asked, nearness, chosen)
         else:
             told = bool(chosen) and tells(asked, terms, reading, chosen, request.passages, TELLING)
+        told = told and not of_siblings_only(reading)
+        told = told and _OF_OTHERS * reading.another <= max(said_of(reading, one) for one in chosen)
         if not told or is_another(request.question, terms, reading.held, chosen):
             return Draft((frame.refusal,), refused=True, score=score)
         return Draft(tuple(_write(chosen, frame)), refused=False, score=score)

@@ -172,7 +172,7 @@ def within_score(
     """The same where words meet; what words say to be about another thing does not tell it."""
     kind, subject = asked
     features, terms = reading.features, reading.terms
-    if not _shows(kind, chosen) or of_another(kind, terms, reading, chosen):
+    if not _shows(kind, chosen) or of_another(asked, terms, reading, chosen, hits):
         return -math.inf
     share = max(hits[one.passage].score for one in chosen) if features.share else _USUAL_SHARE
     return (

@@ -107,6 +107,8 @@ for _kind, _entries in {
 _MEASURES = frozenset(
     [kind for kind, _ in _UNITS.values()] + "date weekday clock share paid floor".split() + [YEAR]
 )
+MEASURED = frozenset(kind for kind, _ in _UNITS.values())
+"""Kinds of what is measured: a number of them is no name."""
 _SCALES = {"百": 1e2, "千": 1e3, "万": 1e4, "亿": 1e8}
 _SCALES |= {"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9}
 _HAN_NUMBER = "[零〇一二两三四五六七八九十百千万]+"
@@ -281,6 +283,13 @@ def _shares(folded: str) -> _Read:
         for match in pattern.finditer(folded):
             half = kind, Value(number, "half")
             yield *(_percent(number, less=less) if kind == "percent" else half), match
+
+
+def dated(folded: str) -> Iterator[str]:
+    """The dates and times of a folded text, as they are written."""
+    for read in (_dates, _times):
+        for _, _, match in read(folded):
+            yield match[0]
 
 
 def _plain(folded: str) -> Iterator[tuple[str, Value]]:

@@ -16,14 +16,16 @@ from forebay.generation.contrast import compares, is_arbitrary, tells_of_another
 from forebay.generation.passages import cells
 from forebay.generation.subjects import Subject
 from forebay.generation.support import Reading, Scored, held_of
+from forebay.generation.tables import is_rest
 from forebay.generation.terms import NAME_WEIGHT, WORD_WEIGHT, Term, fold, stems
-from forebay.generation.things import is_thing
+from forebay.generation.things import is_thing, names_kind
 from forebay.kernel.documents import Hit
 
 _HEAD = 0.5
 _HELD = 0.4
 _CODE = 0.5
 _ALL = 0.9
+_SURELY = 0.95
 _BEGUN = 1.8
 """Where a Chinese statement has the question's own beginning, what it lacks is surely not said: so
 many times what is lacking counts else, where words may have been cut in another way."""
@@ -80,10 +82,14 @@ def tells(
     if not subject.amounts and _another_row(terms, reading, chosen):
         return False
     if any(one.unit.kind in ("row", "code") for one in chosen):
-        return True
-    if not any(kind.shown(one.unit) for one in chosen):
+        return not of_another(asked, terms, reading, chosen, hits)
+    if not any(kind.shown(one.unit) for one in chosen) and not (
+        # Not every name is known as one: where all else is said, one may well be there.
+        kind.asked == "who"
+        and held_of(terms, fullest(terms, chosen)) >= _SURELY * sum(term.weight for term in terms)
+    ):
         return False
-    if of_another(kind, terms, reading, chosen):
+    if of_another(asked, terms, reading, chosen, hits):
         return False
     best = fullest(terms, chosen)
     if (
@@ -113,14 +119,20 @@ def tells(
 
 
 def of_another(
-    kind: AnswerType, terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]
+    asked: tuple[AnswerType, Subject],
+    terms: Sequence[Term],
+    reading: Reading,
+    chosen: Sequence[Scored],
+    hits: Sequence[Hit],
 ) -> bool:
-    """Whether words say that the statements are about another thing than the question; rows and
-    code are not judged, and of a statement in the other script nobody can tell what it lacks.
+    """Whether words say that the statements are about another thing than the question; code is not
+    judged, and of a statement in the other script nobody can tell what it lacks.
     """
+    kind, subject = asked
     if any(one.unit.kind in ("row", "code") for one in chosen):
-        return False
-    if _begins_with_another(terms, reading, chosen):
+        best = fullest(terms, chosen)
+        return best.unit.kind == "row" and _row_lacks(subject, terms, reading, best, hits)
+    if _begins_with_another(subject, terms, reading, chosen):
         return True
     best = fullest(terms, chosen)
     if best.unit.has_han != any(term.han for term in terms):
@@ -179,8 +191,41 @@ def _another_row(terms: Sequence[Term], reading: Reading, chosen: Sequence[Score
         bool(lacking)
         and not reading.features.crossing
         and all(one.unit.kind == "row" and _has_key(one) for one in chosen)
-        and not any(_in_cells(term, one) for one in chosen for term in terms)
+        and not any(is_rest(one.unit) or _in_cells(term, one) for one in chosen for term in terms)
     )
+
+
+def _row_lacks(
+    subject: Subject,
+    terms: Sequence[Term],
+    reading: Reading,
+    best: Scored,
+    hits: Sequence[Hit],
+) -> bool:
+    """Whether a row, and what stands above it, lack what says which of its kind is meant: a name
+    that no passage has, a number, a Chinese noun before a word that is there.
+    """
+    if reading.features.crossing:
+        return False
+    above = reading.heads[best.passage]
+    chunk = hits[best.passage].chunk
+    titles = fold(" ".join((chunk.title, *chunk.heading_path)))
+    text = "".join(term.key for term, have in zip(terms, reading.held, strict=True) if have)
+    for term, own, head, have in zip(terms, best.own, above, reading.held, strict=True):
+        if own > 0.0 or head > 0.0 or term.weight < WORD_WEIGHT:
+            continue
+        if term.han:
+            told = not best.unit.in_han or have > 0.0 or all(one in text for one in term.key)
+            modifies = not told and subject.modifies(term.key, best.unit, titles)
+            if modifies and names_kind(term.key):
+                return True
+        elif (
+            term.weight >= NAME_WEIGHT
+            and (have <= 0.0 or any(map(str.isdigit, term.key)))
+            and not subject.dates(term.key)
+        ):
+            return True
+    return False
 
 
 def _has_key(row: Scored) -> bool:
@@ -214,7 +259,9 @@ def open_share(
     return sum(term.weight * (1.0 - here) for here, term in zip(held, terms, strict=True)) / total
 
 
-def _begins_with_another(terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]) -> bool:
+def _begins_with_another(
+    subject: Subject, terms: Sequence[Term], reading: Reading, chosen: Sequence[Scored]
+) -> bool:
     """Whether a short statement says all that a Chinese question asks, of something else: what the
     question begins with is a thing that no passage speaks of.
     """
@@ -222,6 +269,9 @@ def _begins_with_another(terms: Sequence[Term], reading: Reading, chosen: Sequen
         return False
     rest = sum(term.weight for term in terms[1:])
     if terms[0].weight < WORD_WEIGHT or rest < WORD_WEIGHT or not is_thing(terms[0].key):
+        return False
+    if not subject.starts_with(terms[0].key):
+        # 哪个实体: what is asked for, and not of what.
         return False
     return any(
         held_of(terms, one) >= _ALL * rest

@@ -11,9 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from forebay.generation.labels import is_of_another, labels
 from forebay.generation.lexicon import lexicon
 from forebay.generation.marks import STATES, groups_of, mark_of, marks
 from forebay.generation.passages import Unit
+from forebay.generation.quantities import dated
 from forebay.generation.ranges import amounts, excluded
 from forebay.generation.terms import (
     HAN,
@@ -42,6 +44,7 @@ from forebay.generation.things import (
 )
 
 _CODE = re.compile(r"(?<![a-z\d])([a-z]{1,6})-?(\d{1,6})([a-z]{0,3})(?![a-z\d])")
+_DIGITS = re.compile(r"\d+")
 _HAN_CHARACTER = re.compile(f"[{HAN}]")
 _NUMBERED = re.compile(r"\b([a-z]{3,}) (\d{1,3}|[a-z])\b(?![.,:]\d| ?%)")
 _HELD = 0.4
@@ -55,7 +58,8 @@ class Subject:
     """What a question asks about, read once and compared with every statement."""
 
     def __init__(self, question: str, terms: Sequence[Term]) -> None:
-        folded = fold(question[:MAX_QUESTION_CHARACTERS])
+        self.question = question[:MAX_QUESTION_CHARACTERS]
+        folded = fold(self.question)
         self.amounts = amounts(question, terms)
         self._terms = [term for term in terms if term.weight >= WORD_WEIGHT]
         self._stems = stems(folded)
@@ -63,6 +67,8 @@ class Subject:
         self._asking = folded.removeprefix("请问").strip()
         self._han = _HAN_CHARACTER.search(folded) is not None
         self._codes = set(_CODE.findall(folded))
+        self._dated = {number for one in dated(folded) for number in _DIGITS.findall(one)}
+        self._labels = labels(folded) if any(map(str.isdigit, folded)) else {}
         self._pairs = tuple(han_pairs(folded) if self._han else pairs(folded))
         self._numbered = numbered(folded) if self._han else {}
         self._marks: dict[str, set[str]] | None = None
@@ -72,7 +78,7 @@ class Subject:
         """Whether ``unit``, under the title and headings ``head``, tells of a sibling."""
         if unit.kind not in ("sentence", "item", "row"):
             return False
-        if self._codes and self._another_code(unit, head):
+        if self.is_labelled_otherwise(unit, head):
             return True
         if unit.kind == "row":
             return bool(self.amounts) and excluded(unit, self.amounts)
@@ -90,6 +96,12 @@ class Subject:
         taken = self._taken_han if han else self._taken
         return bool(self._pairs) and any(
             taken(pair, unit, head) and not (han and _in_full(pair, unit)) for pair in self._pairs
+        )
+
+    def is_labelled_otherwise(self, unit: Unit, head: Unit) -> bool:
+        """Whether a unit, or what it stands under, has another code, version or year."""
+        return (bool(self._codes) and self._another_code(unit, head)) or (
+            bool(self._labels) and is_of_another(self._labels, unit, head)
         )
 
     def agrees(self, unit: Unit) -> bool:
@@ -131,6 +143,10 @@ class Subject:
             if term.weight < NAME_WEIGHT and term.key not in about and not self.in_code(term.key)
         ]
 
+    def starts_with(self, key: str) -> bool:
+        """Whether a Chinese question begins with a word."""
+        return self._asking.startswith(key)
+
     def begins(self, statements: Sequence[Unit]) -> bool:
         """Whether a statement has the compound that a Chinese question begins with."""
         return self._han and len(self._begun(statements)) >= _COMPOUND
@@ -144,6 +160,17 @@ class Subject:
                 break
             size += 1
         return self._asking[:size]
+
+    def dates(self, key: str) -> bool:
+        """Whether a number is part of a date or time, which is written in many ways."""
+        return key in self._dated
+
+    def modifies(self, key: str, unit: Unit, titles: str) -> bool:
+        """Whether what stands behind a Chinese word of the question stands in a unit, or above it:
+        the word says which of several is meant.
+        """
+        after = self._folded.partition(key)[2].removeprefix("的")[:1]
+        return bool(_HAN_CHARACTER.match(after)) and (after in unit.folded or after in titles)
 
     def in_code(self, key: str) -> bool:
         """Whether a term is a code of the question, or part of one."""

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
+from forebay.generation.answer_types import AnswerType
 from forebay.generation.lexicon import Parts, alike, lexicon
 from forebay.generation.passages import Passage, Unit
 from forebay.generation.ranges import admitted
 from forebay.generation.subjects import Subject, continues
+from forebay.generation.tables import Finding, names_of, tables
 from forebay.generation.terms import NAME_WEIGHT, Term, abbreviates, fold, stems
 from forebay.kernel.documents import Hit
 
@@ -29,6 +32,8 @@ _ALIKE = 0.8
 _SECTION = 0.6
 """What a term is worth for a sentence when it stands beside it, in a heading, or further off; when
 only a word is there that means nearly the same; and when it is in the heading of its section."""
+_OF_SIBLINGS = 0.25
+"""Share of a question that statements about siblings alone hold, from which they alone answer."""
 USUAL_LEAD = 2.0
 """Between the leads of passages that answer and of those that do not, in deviations."""
 
@@ -96,6 +101,8 @@ class Reading(msgspec.Struct, frozen=True):
     asked for; without weight where all passages are in the other script and the word in it is not
     known. ``heads``: how much of each term the title and headings of each passage hold.
     ``likeness``: see ``GenerationRequest``.
+    ``another``: the weight that the fullest statement surely about a sibling holds; ``of_others``:
+    how much of each term such statements hold.
     """
 
     features: Features
@@ -104,6 +111,8 @@ class Reading(msgspec.Struct, frozen=True):
     terms: tuple[Term, ...] = ()
     heads: tuple[tuple[float, ...], ...] = ()
     likeness: Mapping[tuple[int, int], float] = {}
+    another: float = 0.0
+    of_others: tuple[float, ...] = ()
 
 
 class SupportModel(msgspec.Struct, frozen=True):
@@ -151,15 +160,79 @@ def read(
     parts = [lexicon().of(term) for term in terms] if any(abroad) else []
     if crossing:
         terms = _tellable(terms, parts, passages)
-    total = sum(term.weight for term in terms) or 1.0
+    found = tables(passages, [hit.chunk.title for hit in hits], subject.question)
+    ask = _Ask(terms, parts, sum(term.weight for term in terms) or 1.0, subject, found)
+    reading = _read_all(ask, passages, abroad)
+    if found.rest and (unlisted := _unlisted(ask, reading)):
+        others = [set(one) for one in found.others]
+        for _, beside in found.rest:
+            for index, position in beside:
+                others[index].add(position)
+        found = Finding(tuple(map(frozenset, others)), found.rest)
+        ask = msgspec.structs.replace(ask, tables=found, unlisted=unlisted)
+        reading = _read_all(ask, passages, abroad)
+    units, heads, most, best_found, names_found, of_others, another = reading
+    names = sum(term.weight for term in terms if term.weight >= NAME_WEIGHT)
+    features = Features(
+        window=max((one.window for one in units), default=0.0),
+        found=math.log1p(best_found),
+        names_missing=math.log1p(max(0.0, names - names_found)),
+        share=max((hit.score for hit in hits), default=0.0) if shares else 0.0,
+        cosine_lead=_cosine_lead(hits, cosine_deviation),
+        crossing=crossing,
+        told=math.log1p(sum(term.weight for term in terms)),
+    )
+    return Reading(
+        features, tuple(units), tuple(most), tuple(terms), tuple(heads), another, tuple(of_others)
+    )
+
+
+def _unlisted(ask: _Ask, reading: _ReadAll) -> tuple[int, ...]:
+    """The names of a question that stand nowhere, not even in what tells of siblings; none where no
+    row for all that is not listed has the column asked for.
+    """
+    places = {place for place, _ in ask.tables.rest}
+    kind = AnswerType(ask.subject.question)
+    if not any(
+        any(one.own) or (kind.is_measure and kind.shown(one.unit))
+        for one in reading.units
+        if (one.passage, one.position) in places
+    ):
+        return ()
+    return tuple(
+        at
+        for at in names_of(ask.subject.question, ask.terms)
+        if reading.most[at] <= 0.0 and reading.of_others[at] <= 0.0
+    )
+
+
+class _ReadAll(NamedTuple):
+    """What all passages hold."""
+
+    units: list[Scored]
+    heads: list[tuple[float, ...]]
+    most: list[float]
+    best_found: float
+    names_found: float
+    of_others: list[float]
+    another: float
+
+
+def _read_all(ask: _Ask, passages: Sequence[Passage], abroad: Sequence[bool]) -> _ReadAll:
+    terms = ask.terms
     units: list[Scored] = []
     heads = []
     best_found = names_found = 0.0
     most = [0.0] * len(terms)
-    names = sum(term.weight for term in terms if term.weight >= NAME_WEIGHT)
+    of_others, fullest = most, 0.0
     for index, passage in enumerate(passages):
-        ask = _Ask(terms, parts if abroad[index] else (), total, subject)
-        scored, anywhere, head = _read_passage(ask, index, passage)
+        here = ask if abroad[index] or not ask.parts else msgspec.structs.replace(ask, parts=())
+        scored, anywhere, head, left_out = _read_passage(here, index, passage)
+        for one in left_out:
+            of_others = [max(a, b) for a, b in zip(of_others, one, strict=True)]
+            fullest = max(
+                fullest, sum(term.weight * held for term, held in zip(terms, one, strict=True))
+            )
         heads.append(tuple(head))
         units += scored
         most = [max(a, b) for a, b in zip(most, anywhere, strict=True)]
@@ -173,16 +246,7 @@ def read(
                 if term.weight >= NAME_WEIGHT
             ),
         )
-    features = Features(
-        window=max((one.window for one in units), default=0.0),
-        found=math.log1p(best_found),
-        names_missing=math.log1p(max(0.0, names - names_found)),
-        share=max((hit.score for hit in hits), default=0.0) if shares else 0.0,
-        cosine_lead=_cosine_lead(hits, cosine_deviation),
-        crossing=crossing,
-        told=math.log1p(sum(term.weight for term in terms)),
-    )
-    return Reading(features, tuple(units), tuple(most), tuple(terms), tuple(heads))
+    return _ReadAll(units, heads, most, best_found, names_found, of_others, fullest)
 
 
 def is_crossing(hits: Sequence[Hit], abroad: Sequence[bool]) -> bool:
@@ -198,6 +262,22 @@ def held_of(terms: Sequence[Term], one: Scored) -> float:
     return sum(term.weight * held for term, held in zip(terms, one.own, strict=True))
 
 
+def of_siblings_only(reading: Reading) -> bool:
+    """Whether much of the question stands in statements about siblings, and nowhere else."""
+    rows = zip(reading.terms, reading.held, reading.of_others, strict=True)
+    theirs = sum(term.weight for term, held, others in rows if held <= 0.0 and others >= 1.0)
+    return theirs >= _OF_SIBLINGS * sum(term.weight for term in reading.terms) > 0.0
+
+
+def said_of(reading: Reading, one: Scored) -> float:
+    """The weight of what a unit holds itself, or its title and headings do."""
+    above = reading.heads[one.passage]
+    return sum(
+        term.weight * max(own, head)
+        for term, own, head in zip(reading.terms, one.own, above, strict=True)
+    )
+
+
 def _tellable(
     terms: Sequence[Term], parts: Sequence[Parts], passages: Sequence[Passage]
 ) -> list[Term]:
@@ -211,12 +291,16 @@ def _tellable(
 
 
 class _Ask(msgspec.Struct, frozen=True):
-    """What a passage is asked for; ``parts``: of each term, what it is in the passage's script."""
+    """What a passage is asked for; ``parts``: of each term, what it is in the passage's script;
+    ``unlisted``: the terms that rows for all that is not listed stand for.
+    """
 
     terms: Sequence[Term]
     parts: Sequence[Parts]
     total: float
     subject: Subject
+    tables: Finding
+    unlisted: tuple[int, ...] = ()
 
     def held(self, units: Sequence[Unit]) -> list[Sequence[float]]:
         """How much of each term (rows) each unit holds, 0..1."""
@@ -235,16 +319,31 @@ class _Ask(msgspec.Struct, frozen=True):
 
 def _read_passage(
     ask: _Ask, index: int, passage: Passage
-) -> tuple[list[Scored], list[float], list[float]]:
+) -> tuple[list[Scored], list[float], list[float], list[list[float]]]:
     terms, total = ask.terms, ask.total
     another = others(passage, ask.subject)
+    for position in ask.tables.others[index]:
+        another[position] = True
     head = [row[0] for row in ask.held([passage.head])]
     columns = ask.held(passage.units)
+    left_out: list[list[float]] = []
     if any(another):
+        left_out = [
+            [column[position] for column in columns]
+            for position, other in enumerate(another)
+            if other
+            and (
+                position in ask.tables.others[index]
+                or ask.subject.is_labelled_otherwise(passage.units[position], passage.head)
+            )
+        ]
         columns = [
             [0.0 if other else held for held, other in zip(column, another, strict=True)]
             for column in columns
         ]
+    for (here, position), _ in ask.tables.rest if ask.unlisted else ():
+        for at in ask.unlisted if here == index else ():
+            columns[at] = [*columns[at][:position], 1.0, *columns[at][position + 1 :]]
     anywhere = [max((above, *column)) for above, column in zip(head, columns, strict=True)]
     held = list(zip(*columns, strict=True)) if columns else [()] * len(another)
     # What is nowhere here adds nothing to any sum.
@@ -271,7 +370,7 @@ def _read_passage(
             window += weight * most
             fit += weight * (max(above, most))
         scored.append(Scored(index, position, unit, own, window / total, fit / total, over))
-    return scored, anywhere, head
+    return scored, anywhere, head, left_out
 
 
 def _held(term: Term, units: Sequence[Unit]) -> list[float]:

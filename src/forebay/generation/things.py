@@ -185,3 +185,8 @@ def han_pairs(folded: str) -> Iterator[Pair]:
 def is_thing(word: str) -> bool:
     """Whether a Chinese word is a noun."""
     return all(kind[0] == "n" for _, _, kind in tagged(word))
+
+
+def names_kind(word: str) -> bool:
+    """Whether a Chinese word may say which of a kind is meant: a noun, a number of things."""
+    return all(kind[0] in "nmbq" for _, _, kind in tagged(word))

@@ -94,7 +94,14 @@ def context(*, timeout_s: float = 30.0, clock: Clock | None = None) -> RequestCo
     )
 
 
-def passage(text: str, *, number: int = 1, score: float = 0.6, bm25: float | None = 20.0) -> Hit:
+def passage(
+    text: str,
+    *,
+    number: int = 1,
+    score: float = 0.6,
+    bm25: float | None = 20.0,
+    title: str = "",
+) -> Hit:
     """A hit whose chunk is a document of its own."""
     row = ChunkRow(
         chunk_id=number,
@@ -107,7 +114,7 @@ def passage(text: str, *, number: int = 1, score: float = 0.6, bm25: float | Non
         tokens=len(text) // 3 + 1,
         page=None,
         heading_path=(),
-        title="",
+        title=title,
         source=f"document-{number}.md",
         language="",
         tags=(),

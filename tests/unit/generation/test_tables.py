@@ -1,0 +1,87 @@
+"""The rows of a table that a question means: by the cells it names, or that of all the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.generation import ExtractiveGenerator
+from forebay.testing.embedding import WordCounter
+from forebay.testing.generation import passage
+from tests.unit.generation.test_extractive import asked
+
+FARES = """Fares by port
+
+Port | Ticket | Bicycle
+Hurghen | 14 euros | 5 euros
+Salvik | 22 euros | 7 euros
+Other ports | 31 euros | 9 euros"""
+
+BENCHES = """长椅价目
+
+名称 | 长度 | 价格
+柚木长椅 | 1.2米 | 900元
+柚木长椅 | 1.5米 | 1100元
+榆木长椅 | 1.2米 | 700元
+其他材质 | 1.2米 | 650元"""
+
+CLUBS = """Memberships
+
+| Silver | Golden
+Guests a month | 2 | 8
+Locker | none | large"""
+
+SAUNA = "Wellness\n\nGolden members may use the sauna for 3 hours. The pool opens at 7."
+
+
+def draft(question: str, *texts: str) -> str:
+    language = "en" if question.isascii() else "zh"
+    hits = [passage(text, title=text.split("\n")[0]) for text in texts]
+    found = ExtractiveGenerator(WordCounter()).draft(asked(question, *hits, language=language))
+    return "" if found.refused else "".join(found.pieces)
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "value", "others"),
+    [
+        ("What is the ticket to Salvik?", FARES, "22 euros", ("14", "31")),
+        ("What is the ticket to Ostrand?", FARES, "31 euros", ("14", "22")),
+        ("1.5米的柚木长椅多少钱？", BENCHES, "1100元", ("900", "700")),
+        ("1.2米的榆木长椅多少钱？", BENCHES, "700元", ("900", "1100")),
+    ],
+)
+def test_the_row_that_is_named_and_that_of_all_the_others(
+    question: str, text: str, value: str, others: tuple[str, ...]
+) -> None:
+    answer = draft(question, text)
+    assert value in answer
+    assert not any(other in answer for other in others)
+
+
+@pytest.mark.parametrize(
+    ("question", "texts"),
+    [
+        ("1.5米的榆木长椅多少钱？", (BENCHES,)),
+        ("2米的柚木长椅多少钱？", (BENCHES,)),
+        ("11.2米的柚木长椅多少钱？", (BENCHES,)),
+        ("For how long may Silver members use the sauna?", (CLUBS, SAUNA)),
+    ],
+)
+def test_what_is_said_of_a_sibling_only_is_refused(question: str, texts: tuple[str, ...]) -> None:
+    assert draft(question, *texts) == ""
+
+
+def test_a_row_for_the_others_of_a_region_stands_for_none() -> None:
+    text = FARES.replace("Other ports", "Other ports of Norway")
+    assert draft("What is the ticket to Ostrand?", text) == ""
+
+
+def test_the_column_that_is_named_is_quoted_from_a_sentence() -> None:
+    question = "For how long may Golden members use the sauna?"
+    assert "3 hours" in draft(question, CLUBS, SAUNA)
+
+
+@pytest.mark.parametrize(("island", "refused"), [("Velm", False), ("Grunsay", True)])
+def test_a_document_titled_with_a_name_tells_of_that_one(island: str, refused: bool) -> None:
+    velm = "Velm\n\nOn Velm the lighthouse was built in 1866 by Ada Kerr."
+    grunsay = "Grunsay\n\nThe sheep of Grunsay are counted in autumn."
+    assert (draft(f"Who built the lighthouse of {island}?", velm, grunsay) == "") is refused
