@@ -34,6 +34,7 @@ from forebay.pipeline.folders import FolderRequest
 
 HERE = Path(__file__).resolve().parent
 PARTS = ("development", "sealed")
+SENTENCES_WITHIN_S = 600.0
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -86,6 +87,7 @@ async def everything(parts: Sequence[str] = PARTS) -> list[Asked]:
                     request = FolderRequest(kb=kb, path=str(place), remove_vanished=False)
                     await writing.ingest(request, quiet)
                     await writing.wait_embedded(kb)
+                    await writing.wait_sentences(kb, SENTENCES_WITHIN_S)
                     target = LocalTarget(answerer.answering, kb)
                     rows += [await _ask(target, part, corpus, one) for one in corpus["ask"]]
                 print(f"asked {part}", file=sys.stderr)
