@@ -183,7 +183,13 @@ def read(
         told=math.log1p(sum(term.weight for term in terms)),
     )
     return Reading(
-        features, tuple(units), tuple(most), tuple(terms), tuple(heads), another, tuple(of_others)
+        features,
+        tuple(units),
+        tuple(most),
+        tuple(terms),
+        tuple(heads),
+        another=another,
+        of_others=tuple(of_others),
     )
 
 
