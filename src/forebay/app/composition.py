@@ -58,6 +58,7 @@ from forebay.pipeline.answer_cache import CachedAnswering
 from forebay.pipeline.asking import Charges, claimant
 from forebay.pipeline.chunk_keys import GuardedKnowledge
 from forebay.pipeline.fragility import Fragility
+from forebay.pipeline.indexing import IndexingRetriever
 from forebay.pipeline.knowledge import KnowledgeService
 from forebay.pipeline.listening import Listening
 from forebay.pipeline.messages import Answering, Citation
@@ -182,7 +183,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
         context = _within_pools(settings)
         prompting = PromptBuilder(context, counter, secrets.token_hex(8))
         parts = AnswerParts(
-            retriever=_kept(opener, reranking.over(retriever), prompting.version, guarded),
+            retriever=_kept(opener, reading, reranking.over(retriever), prompting.version, guarded),
             prompting=opener.prompting(prompting, prompting.version),
             generator=generator,
             cite=Citing,
@@ -270,10 +271,11 @@ async def _charge_question(
 
 
 def _kept(
-    opener: TierOpener, retriever: Retriever, template: str, guarded: Guarded
-) -> HeatedRetriever:
-    """Retrieval with what was found before, and with an eye on what is found often."""
-    return HeatedRetriever(opener.retriever(retriever, template), guarded.heat)
+    opener: TierOpener, reading: Reading, retriever: Retriever, template: str, guarded: Guarded
+) -> IndexingRetriever:
+    """Retrieval with what was found before, an eye on what is found often and on what lacks."""
+    kept = HeatedRetriever(opener.retriever(retriever, template), guarded.heat)
+    return IndexingRetriever(kept, reading.versions.lack)
 
 
 async def _retrieving(

@@ -37,6 +37,7 @@ from forebay.gateway.server import Server, bind
 from forebay.kernel.clock import SystemClock
 from forebay.kernel.errors import ConfigError, ForebayError, InvalidRequest, Unavailable
 from forebay.pipeline.folders import FileEvent, FolderRequest
+from forebay.store.announced import READ, READING, UNREAD
 from forebay.store.remote import WriterServer
 from forebay.telemetry.logs import configure_logging
 
@@ -126,6 +127,12 @@ class Progress:
         share = service.answerer.process.reading.embedded_share()
         return Readiness(not waiting, waiting, tuple(degraded), share)
 
+    async def tell(self, writing: Writing, kb: str, *, reading: bool) -> None:
+        """Let all who answer from ``kb`` know whether its folders are in it."""
+        failed = any(key.partition(":")[0] == kb for key in self.failed)
+        state = READING if reading else UNREAD if failed else READ
+        await writing.tell_reading(kb, state)
+
 
 async def _serve(run: _Run) -> int:
     settings = run.settings
@@ -150,6 +157,7 @@ async def _serve(run: _Run) -> int:
             _tell_made_by(service, folder)
             socket_server = WriterServer(folder, calls)
             await socket_server.start()
+            await _open_all(settings, writing, progress)
             try:
                 async with asyncio.TaskGroup() as group:
                     beside = [
@@ -213,21 +221,17 @@ def _workers(run: _Run, listener: socket.socket, figures: FiguresOfAll) -> Worke
 
 async def _index(settings: Settings, service: Service, progress: Progress, server: Server) -> None:
     """Read every configured folder once, then follow those that are watched."""
-    for name in settings.knowledge:
-        progress.waiting[name] = f"indexing {name}"
-    progress.waiting.pop("start", None)
     writing = service.answerer.process.writing
     assert writing is not None
     requests = await asyncio.to_thread(lambda: list(_requests(settings)))
     watched = {each.path: each for each in requests if settings.knowledge[each.kb].watch}
     async with AsyncExitStack() as stack:
         watch = await stack.enter_async_context(watching(watched)) if watched else None
-        for name, knowledge in settings.knowledge.items():
+        for name in settings.knowledge:
             for request in requests:
                 if request.kb == name:
                     await _read_folder(writing, request, progress)
-            if not knowledge.paths:
-                await _make_empty(writing, name, progress)
+            await progress.tell(writing, name, reading=False)
             progress.waiting.pop(name, None)
         await service.warmed()
         settle_memory()
@@ -248,13 +252,18 @@ async def _read_again(writing: Writing, progress: Progress) -> None:
             await _read_folder(writing, request, progress)
 
 
-async def _make_empty(writing: Writing, name: str, progress: Progress) -> None:
-    """A knowledge base without paths is filled over HTTP; it exists from the start."""
-    try:
-        await writing.ensure(name)
-    except ForebayError as error:
-        log.error("%s was not made: %s", name, error.message)
-        progress.failed[name] = f"{name} was not made: {error.message}"
+async def _open_all(settings: Settings, writing: Writing, progress: Progress) -> None:
+    """Every knowledge base exists before anybody can ask, and nobody takes it for whole."""
+    for name, knowledge in settings.knowledge.items():
+        progress.waiting[name] = f"indexing {name}"
+        try:
+            await writing.ensure(name)
+        except ForebayError as error:
+            log.error("%s was not made: %s", name, error.message)
+            progress.failed[name] = f"{name} was not made: {error.message}"
+        if knowledge.paths:
+            await progress.tell(writing, name, reading=True)
+    progress.waiting.pop("start", None)
 
 
 def _requests(settings: Settings) -> Iterator[FolderRequest]:
@@ -280,11 +289,13 @@ async def _read_folder(writing: Writing, request: FolderRequest, progress: Progr
         progress.failed[key] = f"{request.kb} was not indexed: {error.message}"
         if isinstance(error, Unavailable):
             progress.again[key] = request
-        return
-    progress.failed.pop(key, None)
-    progress.again.pop(key, None)
-    counts = ", ".join(f"{count} {name}" for name, count in summary.outcomes.items())
-    log.info("%s: version %d, %s", summary.kb, summary.version, counts or "no files")
+    else:
+        progress.failed.pop(request.kb, None)
+        progress.failed.pop(key, None)
+        progress.again.pop(key, None)
+        counts = ", ".join(f"{count} {name}" for name, count in summary.outcomes.items())
+        log.info("%s: version %d, %s", summary.kb, summary.version, counts or "no files")
+    await progress.tell(writing, request.kb, reading=request.kb in progress.waiting)
 
 
 @contextmanager

@@ -17,11 +17,13 @@ from forebay.app.indexes import IndexSet
 from forebay.kernel.caching import Served
 from forebay.kernel.clock import Deadline
 from forebay.kernel.errors import DeadlineExceeded, ForebayError, NotFound
+from forebay.pipeline.indexing import Lack
 from forebay.store import StoreReader
-from forebay.store.announced import GONE, Announced
+from forebay.store.announced import GONE, READ, READING, UNREAD, Announced
 
 log = logging.getLogger("forebay.versions")
 RunBlocking = Callable[[Callable[[], int | None]], Awaitable[int | None]]
+_LACKS: dict[int, Lack | None] = {READ: None, READING: "indexing", UNREAD: "not_indexed"}
 AGAIN_S = 0.005
 """A version may be in the record some milliseconds before the files of an index show it."""
 
@@ -57,6 +59,10 @@ class ProcessVersions:
     def announced(self, kb: str) -> int | None:
         """The version that was announced last; None: of no such kb."""
         return self._announced.version(kb)
+
+    def lack(self, kb: str) -> Lack | None:
+        """Why the kb does not hold all of its folders, as the process that writes says."""
+        return _LACKS[self._announced.reading(kb)]
 
     def current(self, kb: str) -> Served | None:
         """See ``ServedVersions``; a kb that is not open here is for ``renew`` to look for."""

@@ -34,10 +34,13 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
     async with open_process(settings, write=False, serve=True) as process:
 
         def readiness(service: Service) -> Readiness:
-            missing = set(settings.knowledge) - set(process.reading.indexes.names())
-            waiting = tuple(f"opening {name}" for name in sorted(missing))
-            share = process.reading.embedded_share()
-            return Readiness(not missing, waiting, service.shortcomings(), share)
+            reading, opened = process.reading, process.reading.indexes.names()
+            missing = [f"opening {kb}" for kb in settings.knowledge if kb not in opened]
+            lacks = {kb: reading.versions.lack(kb) for kb in settings.knowledge}
+            missing += [f"indexing {kb}" for kb in lacks if lacks[kb] == "indexing"]
+            failed = [f"{kb} was not indexed" for kb in lacks if lacks[kb] == "not_indexed"]
+            degraded = (*failed, *service.shortcomings())
+            return Readiness(not missing, tuple(missing), degraded, reading.embedded_share())
 
         figures = FiguresOfWorker(store_folder(settings), process.reading.clock)
         async with open_service(process, readiness, figures.over) as service:

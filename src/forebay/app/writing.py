@@ -355,6 +355,10 @@ class Writing:
 
         await self._parts.thread.run(work)
 
+    async def tell_reading(self, kb: str, state: int) -> None:
+        """Say to all processes how far the folders of ``kb`` were read; see ``Announced``."""
+        await self._parts.thread.run(partial(self._parts.announced.tell_reading, kb, state))
+
     async def _stop_feeding(self, kb: str) -> None:
         self._feeders.pop(kb, None)
         self._sentences.pop(kb, None)

@@ -5,9 +5,9 @@ a process that looks here when a query starts knows of every change that was ack
 no message has to arrive, and no process that is frozen or slow has to be waited for.
 
 The file is a table of slots of four words: slot 0 has a magic number and how often a slot was
-given away, each other one a version and the hash of a name. A word is read and written whole. The
-record stays the truth: after a power loss, or in a folder brought back from a backup, a number
-here may be ahead of it.
+given away, each other one a version, the hash of a name and how far the folders of a kb were read.
+A word is read and written whole. The record stays the truth: after a power loss, or in a folder
+brought back from a backup, a number here may be ahead of it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,20 @@ ANNOUNCED_FILE = "announced"
 GONE = (1 << 64) - 1
 """The version of a kb that was dropped: no index can have it."""
 
+READ = 0
+"""The configured folders of a kb were read whole, or it has none, or nobody reads any now."""
+READING = 1
+"""The process that writes reads them for the first time since it began."""
+UNREAD = 2
+"""It could not read them whole."""
+
 _MAGIC = 0x46_62_56_65_72_73_00_01
 _WORD_BYTES = 8
 _SLOT_WORDS = 4
 _SLOT_BYTES = _SLOT_WORDS * _WORD_BYTES
 _HASH_BYTES = 16
 _GROWTH_SLOTS = 128
+_READING_WORD = 3
 _NAMINGS = 1
 """The word that counts how often a slot was given to a name."""
 
@@ -60,6 +68,13 @@ class Announced:
 
     def version(self, kb: str) -> int | None:
         """The announced version or ``GONE``; None: nothing was announced of this kb."""
+        return self._word(kb, 0)
+
+    def reading(self, kb: str) -> int:
+        """``READ``, ``READING`` or ``UNREAD``; as quick as ``version``."""
+        return self._word(kb, _READING_WORD) or READ
+
+    def _word(self, kb: str, at: int) -> int | None:
         words = self._words
         if words is None:
             return None
@@ -72,10 +87,10 @@ class Announced:
                 slot = hashes.get(_hash(kb))
                 if slot is not None:
                     slots[kb] = slot
-            version: int | None = None if slot is None else words[slot]
+            word: int | None = None if slot is None else words[slot + at]
             # Looked at after the slot: it may have been given to another kb since it was learned.
             if words[_NAMINGS] == namings:
-                return version
+                return word
             self._learn()
             # A table that has grown since is the same file.
             words = self._words or words
@@ -93,21 +108,39 @@ class Announced:
         assert self._words is not None
         self._words[self._slots[kb]] = version
 
+    def tell_reading(self, kb: str, state: int) -> None:
+        """Say how far the folders of a kb were read whose version was announced."""
+        if self.version(kb) is not None:
+            assert self._words is not None
+            self._words[self._slots[kb] + _READING_WORD] = state
+
     def gone(self, kb: str) -> None:
         """The kb was dropped: nothing may be answered from it."""
         if self.version(kb) is not None:
             self.announce(kb, GONE)
+            self.tell_reading(kb, READ)
 
     def only(self, kbs: Iterable[str]) -> None:
-        """At a writer's start: whatever else has a slot is gone, should a drop have been cut."""
+        """At a writer's start: whatever else has a slot is gone, should a drop have been cut, and
+        nobody reads folders yet.
+        """
         assert self._words is not None
         self._learn()
+        self._rest()
         for found in self._hashes.keys() - set(map(_hash, kbs)):
             self._words[self._hashes[found]] = GONE
 
     def close(self) -> None:
-        """Let the file go; nothing is known of any kb any more."""
+        """Let the file go; nothing is known of any kb any more, and nobody reads folders."""
+        if self._writable:
+            self._rest()
         self._words = None
+
+    def _rest(self) -> None:
+        words = self._words
+        for slot in range(_SLOT_WORDS, 0 if words is None else len(words), _SLOT_WORDS):
+            assert words is not None
+            words[slot + _READING_WORD] = READ
 
     # The file
 
@@ -164,7 +197,7 @@ class Announced:
             self._grow()
             slot = self._free()
         assert slot is not None and self._words is not None
-        self._words[slot] = GONE
+        self._words[slot], self._words[slot + _READING_WORD] = GONE, READ
         at = (slot + 1) * _WORD_BYTES
         self._words.cast("B")[at : at + _HASH_BYTES] = _hash(kb)
         self._words[_NAMINGS] += 1

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from forebay.kernel.errors import StoreError
-from forebay.store.announced import ANNOUNCED_FILE, GONE, Announced
+from forebay.store.announced import ANNOUNCED_FILE, GONE, READ, READING, UNREAD, Announced
 
 
 @pytest.fixture
@@ -73,6 +73,46 @@ def test_a_writer_begins_where_another_ended(tmp_path: Path) -> None:
     second = Announced(tmp_path, writable=True)
     second.only(["kept"])
     assert (reader.version("kept"), reader.version("dropped")) == (3, GONE)
+
+
+def test_how_far_folders_were_read_is_seen_by_all(pair: tuple[Announced, Announced]) -> None:
+    writer, reader = pair
+    writer.tell_reading("kb", READING)
+    assert reader.reading("kb") == READ, "of no such kb"
+    writer.announce("kb", 0)
+    for state in (READING, UNREAD, READ, READING):
+        writer.tell_reading("kb", state)
+        assert writer.reading("kb") == reader.reading("kb") == state
+        writer.announce("kb", 5)
+        assert (reader.version("kb"), reader.reading("kb")) == (5, state)
+
+
+def test_nobody_reads_for_a_kb_that_is_gone_or_made_anew(
+    pair: tuple[Announced, Announced],
+) -> None:
+    writer, reader = pair
+    for kb in ("kb", "another"):  # in the same slot
+        writer.announce(kb, 3)
+        writer.tell_reading(kb, READING)
+        writer.gone(kb)
+        assert reader.reading(kb) == READ
+        writer.tell_reading(kb, UNREAD)
+        assert reader.version(kb) == GONE
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_nobody_reads_when_the_writer_has_ended_and_another_begins(
+    tmp_path: Path, killed: bool
+) -> None:
+    writer = Announced(tmp_path, writable=True)
+    writer.announce("kb", 0)
+    writer.tell_reading("kb", READING)
+    reader = Announced(tmp_path, writable=False)
+    if not killed:
+        writer.close()
+        assert reader.reading("kb") == READ
+    Announced(tmp_path, writable=True).only(["kb"])
+    assert reader.reading("kb") == READ
 
 
 def test_a_reader_that_came_first_finds_the_table_later(tmp_path: Path) -> None:
