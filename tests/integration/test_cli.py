@@ -116,7 +116,7 @@ def test_kb_list_and_show(home: Path) -> None:
     ran = forebay("kb", "list", folder=home)
     header, *rows = (line.split("\t") for line in ran.out.splitlines())
     assert ran.status == 0 and [row[0] for row in rows] == ["notes"]
-    assert header == ["name", "version", "documents", "chunks", "embedded"]
+    assert header == ["name", "version", "documents", "chunks", "embedded", "sentences"]
     ran = forebay("kb", "show", "notes", "--json", folder=home)
     assert (ran.status, ran.err) == (0, "")
     documents = {each["document_id"]: each["language"] for each in ran.json["documents"]}

@@ -74,6 +74,9 @@ def test_sentences_kept_at_ingest_answer_across_languages(tmp_path: Path) -> Non
         server.stop()
         server.restart()
         until(lambda: chunks_with_sentences(tmp_path) == len(DOCUMENTS), 60)
+        for kb in ("en", "zh"):
+            assert server.ask("GET", f"/v1/kb/{kb}").json["sentences"] == {"chunks": 2, "kept": 2}
+        until(lambda: b"forebay_sentences_under_way 0.0" in server.ask("GET", "/metrics").body)
         for kb, question, told in ASKED:
             assert told in answer(server, kb, question)
         within = answer(server, "en", "Where did the workers of the paper mill move?")

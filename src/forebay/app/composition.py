@@ -31,6 +31,7 @@ from forebay.app.remote import RemoteWriting
 from forebay.app.reranking import Reranking, open_ranked_tiers
 from forebay.app.rewarming import open_rewarming
 from forebay.app.runtime import Process, Reading, open_process, store_folder
+from forebay.app.sentence_record import KbsWithSentences
 from forebay.app.settings import Settings, environment
 from forebay.app.sharing import authority_of, open_sharing, shortcomings
 from forebay.app.warming import Warmer, open_warming
@@ -382,6 +383,8 @@ async def open_service(
             telemetry.metrics.watch_caches(answerer.tiers.statistics)
             telemetry.metrics.watch_breakers(answerer.ladder.statistics)
             telemetry.metrics.watch_reranking(answerer.reranking.statistics)
+            if process.writing is not None:
+                telemetry.metrics.watch_sentences(process.writing.sentences_under_way)
             telemetry.metrics.watch_guard(answerer.guarded.guard.statistics)
             if answerer.fragility is not None:
                 telemetry.metrics.watch_fragility(answerer.fragility.statistics)
@@ -416,9 +419,8 @@ def _parts(
     changes = answerer.process.writing or RemoteWriting(
         store_folder(settings), reading.clock, CALL_S
     )
-    knowledge = KnowledgeService(
-        reading.reader, reading.reader, changes, reading.threads.run, reading.clock
-    )
+    kbs = KbsWithSentences(reading.reader, settings)
+    knowledge = KnowledgeService(reading.reader, kbs, changes, reading.threads.run, reading.clock)
     return GatewayParts(
         answering=answerer.answering,
         recollecting=answerer.answering.recollect,

@@ -189,15 +189,21 @@ def kb_list(config: Path | None, flags: dict[str, Any], output: Output) -> int:
     settings = load(config, flags)
 
     def work(reader: Any) -> tuple[KbInfo, ...]:
-        return tuple(reader.kbs())
+        from forebay.app.sentence_record import KbsWithSentences
+
+        counting = KbsWithSentences(reader, settings)
+        return tuple(counting.counted(info) for info in reader.kbs())
 
     kbs = _with_reader(settings, work)
     if output.as_json:
         output.result(kbs)
     else:
         output.table(
-            ("name", "version", "documents", "chunks", "embedded"),
-            [(kb.name, kb.version, kb.documents, kb.chunks, kb.embedded_chunks) for kb in kbs],
+            ("name", "version", "documents", "chunks", "embedded", "sentences"),
+            [
+                (kb.name, kb.version, kb.documents, kb.chunks, kb.embedded_chunks, _sentences(kb))
+                for kb in kbs
+            ],
         )
     return 0
 
@@ -207,7 +213,10 @@ def kb_show(config: Path | None, flags: dict[str, Any], name: str, output: Outpu
     settings = load(config, flags)
 
     def work(reader: Any) -> tuple[KbInfo, list[Any]]:
-        info = _in_kb(reader, name, lambda: reader.kb(name))
+        from forebay.app.sentence_record import KbsWithSentences
+
+        counting = KbsWithSentences(reader, settings)
+        info = _in_kb(reader, name, lambda: counting.kb(name))
         documents: list[Any] = []
         after: str | None = None
         while page := reader.documents(name, after=after, limit=1000):
@@ -222,13 +231,19 @@ def kb_show(config: Path | None, flags: dict[str, Any], name: str, output: Outpu
     embedder = info.embedder or "no embedder yet"
     output.line(
         f"{info.name}: version {info.version}, {info.documents} documents, {info.chunks} chunks, "
-        f"{info.embedded_chunks} embedded by {embedder}"
+        f"{info.embedded_chunks} embedded by {embedder}, sentences of {_sentences(info)}"
     )
     output.table(
         ("document", "title", "language", "chunks", "groups"),
         [(d.document_id, d.title, d.language, d.chunks, ",".join(d.groups)) for d in documents],
     )
     return 0
+
+
+def _sentences(info: KbInfo) -> str:
+    """Of how many chunks the sentences have vectors, of those that get them."""
+    count = info.sentences
+    return "none" if count is None else f"{count.kept}/{count.chunks}"
 
 
 def _with_reader(settings: Settings, work: Callable[[Any], T]) -> T:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from forebay.app.records import BlockingPool, RecordWithReserve
+from forebay.app.settings import Settings
 from forebay.embedding.sentence_vectors import maker_of, pack, scale_by, unrelated_sentences
 from forebay.embedding.settings import EmbeddingSettings
 from forebay.generation.passages import analyse
-from forebay.kernel.documents import ChunkRow, Vectors
+from forebay.kernel.documents import ChunkRow, KbInfo, SentenceCount, Vectors
 from forebay.kernel.sentences import LackingSentences, SentenceText
 from forebay.kernel.stages import Embedder
 from forebay.pipeline.sentences import SentenceSettings
-from forebay.store import StoreWriter
+from forebay.store import StoreReader, StoreWriter
 
 _MOST = 64
 """Sentences of one chunk at most; a chunk of some 500 tokens has twenty."""
@@ -36,6 +37,36 @@ def sentences_of(row: ChunkRow) -> tuple[str, ...]:
     return tuple(dict.fromkeys(unit.said for unit in units))[:_MOST]
 
 
+class KbsWithSentences:
+    """``KbRecord`` that tells of one kb how far its sentences are; blocking."""
+
+    def __init__(self, reader: StoreReader, settings: Settings) -> None:
+        made = sentence_settings(settings.ingest.sentences, settings.embedding)
+        off = not made.enabled or settings.embedding.backend == "none"
+        self._most = 0 if off else made.max_chunks
+        self._reader = reader
+
+    def kb(self, name: str, groups: frozenset[str] | None = None) -> KbInfo:
+        """See ``KbRecord``; whoever may read a part only learns nothing of the whole."""
+        info = self._reader.kb(name, groups)
+        return info if groups is not None else self.counted(info)
+
+    def kbs(self) -> Sequence[KbInfo]:
+        """See ``KbRecord``."""
+        return self._reader.kbs()
+
+    def counted(self, info: KbInfo) -> KbInfo:
+        """The same kb with ``sentences``, where they are made."""
+        if not self._most:
+            return info
+        state = self._reader.embedder(info.name)
+        maker = None if state is None else maker_of(state.spec.fingerprint)
+        kept = 0 if maker is None else self._reader.count_sentences(info.name, maker)
+        chunks = min(info.chunks, self._most)
+        # Other chunks may have come since they were counted.
+        return msgspec.structs.replace(info, sentences=SentenceCount(chunks, min(kept, chunks)))
+
+
 class SentencesInRecord:
     """``SentenceRecord`` of one embedder over the record; blocking."""
 
@@ -50,9 +81,13 @@ class SentencesInRecord:
         self._maker = maker_of(fingerprint)
 
     def lacking(self, kb: str, after: tuple[int, int], limit: int) -> LackingSentences:
-        """See ``SentenceRecord``; chunks that need none are passed over."""
+        """See ``SentenceRecord``; chunks that need none are noted as such."""
         unread = self._writer.reader.lacking_sentences(kb, self._maker, after, limit)
         cut = [(row.chunk_id, sentences_of(row)) for row in unread.rows]
+        none = {chunk: b"" for chunk, sentences in cut if not sentences}
+        if none:
+            # Told apart from those to come, so that it can be seen when all is done.
+            self._record.store_sentences(kb, self._maker, none)
         texts = tuple(SentenceText(chunk, sentences) for chunk, sentences in cut if sentences)
         return LackingSentences(texts, unread.after, unread.kept)
 

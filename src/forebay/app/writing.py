@@ -292,6 +292,10 @@ class Writing:
                 if feeder is not None:
                     await feeder.settled()
 
+    def sentences_under_way(self) -> int:
+        """How many kbs have sentences that are still to get vectors."""
+        return sum(feeder.busy for feeder in self._sentences.values())
+
     def shortcomings(self) -> tuple[str, ...]:
         """Why some searches go by words only, in sentences."""
         return tuple(

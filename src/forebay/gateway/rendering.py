@@ -137,6 +137,7 @@ def kb_body(info: KbInfo) -> KbBody:
         embedder=info.embedder,
         created_at=info.created_at,
         embedded_share=_share(info.embedded_chunks, info.chunks),
+        sentences=info.sentences,
     )
 
 

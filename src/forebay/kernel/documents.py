@@ -148,8 +148,15 @@ class Hit(msgspec.Struct, frozen=True):
     around: float | None = None
 
 
+class SentenceCount(msgspec.Struct, frozen=True):
+    """Of how many chunks single sentences get vectors, and of how many that is done."""
+
+    chunks: int
+    kept: int
+
+
 class KbInfo(msgspec.Struct, frozen=True):
-    """A knowledge base at one version."""
+    """A knowledge base at one version; ``sentences`` None: nobody counted, or none are made."""
 
     name: str
     version: int
@@ -159,6 +166,7 @@ class KbInfo(msgspec.Struct, frozen=True):
     characters: int
     embedder: str | None
     created_at: float
+    sentences: SentenceCount | None = None
 
 
 class CommitReceipt(msgspec.Struct, frozen=True):

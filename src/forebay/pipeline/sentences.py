@@ -106,6 +106,11 @@ class SentenceFeeder:
         self._idle.clear()
         self._work.set()
 
+    @property
+    def busy(self) -> bool:
+        """Whether something is lacking, or may be."""
+        return not self._idle.is_set()
+
     async def settled(self) -> None:
         """Return when nothing is lacking that was there before; while it fails, it does not."""
         await self._idle.wait()

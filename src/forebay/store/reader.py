@@ -33,6 +33,7 @@ from forebay.store.rows import (
 )
 from forebay.store.sentences import (
     UnreadSentences,
+    count_sentences,
     kept_sentences,
     lacking_sentences,
     scale_of,
@@ -308,6 +309,11 @@ class StoreReader:
         with self._pool.snapshot() as connection:
             row = get_kb(connection, kb)
             return lacking_sentences(connection, row.id, maker, after, limit)
+
+    def count_sentences(self, kb: str, maker: int) -> int:
+        """Of how many chunks of ``kb`` ``maker`` made what it makes."""
+        with self._pool.snapshot() as connection:
+            return count_sentences(connection, get_kb(connection, kb).id, maker)
 
     def sentence_scale(self, maker: int) -> SentenceScale | None:
         """What cosines of unrelated sentences are under ``maker``; None: nobody measured."""

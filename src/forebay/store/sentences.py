@@ -52,10 +52,16 @@ def lacking_sentences(
         (kb, after[0], *after, maker, limit),
     ).fetchall()
     rows = chunk_rows(connection, kb, [chunk for _, chunk in found])
+    kept = count_sentences(connection, kb, maker)
+    return UnreadSentences(tuple(rows), found[-1] if found else after, kept)
+
+
+def count_sentences(connection: sqlite3.Connection, kb: int, maker: int) -> int:
+    """Of how many chunks ``maker`` made them, or found that there are none."""
     [[kept]] = connection.execute(
         "SELECT count(*) FROM sentence WHERE kb = ? AND maker = ?", (kb, maker)
     )
-    return UnreadSentences(tuple(rows), found[-1] if found else after, kept)
+    return int(kept)
 
 
 def keep_sentences(

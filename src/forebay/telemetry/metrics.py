@@ -95,11 +95,10 @@ class Metrics:
         self._tenant_tokens = self._counter(
             "forebay_tenant_tokens", "Tokens by tenant and kind.", "tenant", "kind"
         )
-        self._in_flight = Gauge(
-            "forebay_requests_in_flight", "Requests being served.", registry=self.registry
-        )
-        self._in_flight_limit = Gauge(
-            "forebay_requests_in_flight_limit", "Bound on them.", registry=self.registry
+        self._in_flight = self._gauge("forebay_requests_in_flight", "Requests being served.")
+        self._in_flight_limit = self._gauge("forebay_requests_in_flight_limit", "Bound on them.")
+        self._sentences = self._gauge(
+            "forebay_sentences_under_way", "Knowledge bases whose sentences get vectors."
         )
         self._max_tenants = max_tenants
         self._tenants: set[str] = set()
@@ -108,6 +107,9 @@ class Metrics:
         self._observe_wait = {name: self._wait.labels(name).observe for name in STAGES}
         self._count_outcome = {name: self._requests.labels(name).inc for name in OUTCOMES}
         self._count_tokens = {kind: self._tokens.labels(kind).inc for kind in TOKEN_KINDS}
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(name, text, registry=self.registry)
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(name, text, buckets=buckets, registry=self.registry)
@@ -145,6 +147,10 @@ class Metrics:
         """Show how many requests are being served, read when somebody scrapes."""
         self._in_flight.set_function(requests)
         self._in_flight_limit.set(limit)
+
+    def watch_sentences(self, under_way: Callable[[], float]) -> None:
+        """Show of how many knowledge bases the sentences lack vectors, read when scraped."""
+        self._sentences.set_function(under_way)
 
     def watch_pools(self, statistics: Callable[[], Mapping[str, Mapping[str, float]]]) -> None:
         """Show figures of engine pools, read when somebody scrapes: pool to figure to value."""

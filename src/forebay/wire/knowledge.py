@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from forebay.kernel.documents import Outcome
+from forebay.kernel.documents import Outcome, SentenceCount
 
 
 class ModelCard(msgspec.Struct, frozen=True):
@@ -27,7 +27,11 @@ class ModelList(msgspec.Struct, frozen=True):
 
 
 class KbBody(msgspec.Struct, frozen=True):
-    """A knowledge base at its current version; meaning finds ``embedded_share`` of its chunks."""
+    """A knowledge base at its current version; meaning finds ``embedded_share`` of its chunks.
+
+    ``sentences``: of how many chunks single sentences get vectors, and of how many that is done;
+    null in lists, where none are made, and for who may read some of the documents only.
+    """
 
     name: str
     kb_version: int
@@ -38,6 +42,7 @@ class KbBody(msgspec.Struct, frozen=True):
     embedder: str | None
     created_at: float
     embedded_share: float
+    sentences: SentenceCount | None = None
 
 
 class KbList(msgspec.Struct, frozen=True):

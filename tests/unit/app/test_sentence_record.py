@@ -10,10 +10,16 @@ import numpy as np
 import pytest
 
 from forebay.app.records import BlockingPool, RecordWithReserve
-from forebay.app.sentence_record import SentencesInRecord, sentence_settings, sentences_of
+from forebay.app.sentence_record import (
+    KbsWithSentences,
+    SentencesInRecord,
+    sentence_settings,
+    sentences_of,
+)
+from forebay.app.settings import IngestSettings, Settings
 from forebay.embedding.sentence_vectors import cosines, maker_of
 from forebay.embedding.settings import EmbeddingSettings
-from forebay.kernel.documents import ChunkRow, Vectors
+from forebay.kernel.documents import ChunkRow, SentenceCount, Vectors
 from forebay.kernel.errors import StoreFull
 from forebay.kernel.stages import EmbedderSpec
 from forebay.pipeline.sentences import SentenceSettings
@@ -93,4 +99,50 @@ async def test_they_are_cut_kept_and_measured(tmp_path: Path) -> None:
     with pytest.raises(StoreFull):
         full.keep("kb", {text.chunk_id: (text, vectors)})
     thread.close()
+    store.close()
+
+
+CODE = "```\nopen --all\n```"
+
+
+async def test_it_can_be_seen_when_all_are_made(tmp_path: Path) -> None:
+    """Also where a chunk has none, as one of code; only by who may read everything."""
+    store = StoreWriter(tmp_path)
+    kbs = KbsWithSentences(store.reader, Settings())
+    store.commit("kb", [draft_of("a", CHINESE, CODE, ENGLISH)], [])
+    assert kbs.kb("kb").sentences == SentenceCount(chunks=3, kept=0), "no vectors yet"
+    store.begin_reembed("kb", Embedder.spec)
+    store.store_vectors("kb", unit_vectors([1, 2, 3]), "f")
+    record = SentencesInRecord(store, RecordWithReserve(store, 0), "f")
+    lacking = record.lacking("kb", (0, 0), 9)
+    assert [text.chunk_id for text in lacking.texts] == [1, 3]
+    assert kbs.kb("kb").sentences == SentenceCount(chunks=3, kept=1)
+    assert [text.chunk_id for text in record.lacking("kb", (0, 0), 9).texts] == [1, 3]
+    embedder = Embedder()
+    for text in lacking.texts:
+        vectors = await embedder.embed(text.sentences, kind="passage")
+        record.keep("kb", {text.chunk_id: (text, vectors)})
+    assert kbs.kb("kb").sentences == SentenceCount(chunks=3, kept=3)
+    assert kbs.kb("kb", frozenset({"staff"})).sentences is None
+    [blob] = store.reader.sentences("kb", maker_of("f"), [2]).values()
+    assert cosines(blob, vectors) == {}
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (Settings(ingest=IngestSettings(sentences=SentenceSettings(max_chunks=2))), 2),
+        (Settings(ingest=IngestSettings(sentences=SentenceSettings(enabled=False))), None),
+        (Settings(embedding=EmbeddingSettings(backend="openai")), None),
+        (Settings(embedding=EmbeddingSettings(backend="none")), None),
+    ],
+)
+def test_no_more_are_foretold_than_will_be_made(
+    tmp_path: Path, settings: Settings, told: int | None
+) -> None:
+    store = StoreWriter(tmp_path)
+    store.commit("kb", [draft_of("a", CHINESE, CODE, ENGLISH)], [])
+    info = KbsWithSentences(store.reader, settings).kb("kb")
+    assert info.sentences == (None if told is None else SentenceCount(told, 0))
     store.close()

@@ -27,6 +27,7 @@ GOLDEN = {
     "forebay_requests_in_flight": ("gauge", set()),
     "forebay_requests_in_flight_limit": ("gauge", set()),
     "forebay_metrics_missing_processes": ("gauge", set()),
+    "forebay_sentences_under_way": ("gauge", set()),
 }
 
 
