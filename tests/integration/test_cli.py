@@ -206,7 +206,7 @@ def test_a_broken_file_is_told_with_its_line(tmp_path: Path) -> None:
 
 def test_a_wrong_value_names_key_and_origin(tmp_path: Path) -> None:
     ran = forebay("config", folder=tmp_path, FOREBAY_SERVER__PORT="many")
-    fails(ran, 2, "server.port", "environment")
+    fails(ran, 2, "server.port", "environment variable FOREBAY_SERVER__PORT")
     fails(forebay("config", "--set", "port", folder=tmp_path), 2, "section.key=value")
     fails(forebay("config", "--config", "none.toml", folder=tmp_path), 2, "none.toml")
 

@@ -20,6 +20,7 @@ from forebay.wire.choices import choices
 
 T = TypeVar("T")
 ENV_PREFIX = "FOREBAY_"
+ENVIRONMENT = "environment"
 SECRET_NAMES = ("api_key", "password", "redis_url", "secret", "token")
 
 _EXPECTED = re.compile(r"Expected `([^`]+)`(.*?)(?:, got `([^`]+)`)?", re.DOTALL)
@@ -78,7 +79,7 @@ def environment_layer(environ: Mapping[str, str], sections: Collection[str] = ()
             continue
         path = name.removeprefix(ENV_PREFIX).lower().split("__")
         _put(values, path, environ[name])
-    return Layer("environment", values, textual=True)
+    return Layer(ENVIRONMENT, values, textual=True)
 
 
 def _check_underscores(name: str, sections: Collection[str]) -> None:
@@ -135,7 +136,7 @@ def _merge_into(
             if not value:
                 origins[".".join(here)] = layer.origin
         else:
-            target[name] = _from_text(value, inner) if layer.textual else value
+            target[name] = _from_text(value, inner, here) if layer.textual else value
             origins[".".join(here)] = layer.origin
 
 
@@ -153,7 +154,8 @@ def _check_names(values: Mapping[str, Any], kind: Any, path: tuple[str, ...], or
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"did you mean {'.'.join((*path, near[0]))}?" if near else _known(known)
-            raise ConfigError(f"unknown setting {'.'.join(here)} ({origin}); {hint}")
+            told = _told(origin, ".".join(here))
+            raise ConfigError(f"unknown setting {'.'.join(here)} ({told}); {hint}")
         inner = _child_type(kind, name)
         if isinstance(value, Mapping):
             _check_names(value, inner, here, origin)
@@ -212,7 +214,7 @@ def _is_table(kind: Any) -> bool:
     return _mapping_value_type(kind) is not None
 
 
-def _from_text(value: Any, kind: Any) -> Any:
+def _from_text(value: Any, kind: Any, path: tuple[str, ...]) -> Any:
     """Environment values are text: lists are JSON or comma-separated, scalars convert later."""
     if not isinstance(value, str):
         return value
@@ -221,7 +223,8 @@ def _from_text(value: Any, kind: Any) -> Any:
             try:
                 return msgspec.json.decode(value)
             except msgspec.DecodeError as error:
-                raise ConfigError(f"an environment list is not valid JSON: {error}.") from error
+                name = _told(ENVIRONMENT, ".".join(path))
+                raise ConfigError(f"the list in {name} is not valid JSON: {error}.") from error
         return [part.strip() for part in value.split(",") if part.strip()]
     if kind in (int, float, bool):
         try:
@@ -304,11 +307,19 @@ def _allowed(root: Any, key: str) -> str:
     return "; one of " + ", ".join(f'"{word}"' for word in words) if words else ""
 
 
+def _told(origin: str, key: str) -> str:
+    """Where a value comes from, as somebody finds it who has to change it."""
+    if origin != ENVIRONMENT:
+        return origin
+    return f"environment variable {ENV_PREFIX}{key.upper().replace('.', '__')}"
+
+
 def _origin_of(origins: Mapping[str, str], key: str) -> str:
+    """The source of what is wrong at ``key``, with the variable's name if it is one."""
     plain = key.split("[", 1)[0]
     for name, origin in origins.items():
         if name == plain or name.startswith(plain + ".") or plain.startswith(name + "."):
-            return origin
+            return _told(origin, name)
     return "default"
 
 

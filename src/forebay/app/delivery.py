@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from forebay.app.output import Output
@@ -83,8 +83,12 @@ class Delivery:
             )
         if health is not None and not health.valid:
             failed = True
-            self.output.alarm("THIS RESULT IS NOT VALID: " + "; ".join(health.why_not) + ".")
+            self.not_valid(health.why_not)
         return int(failed)
+
+    def not_valid(self, why_not: Sequence[str]) -> None:
+        """Say loudly that a result says nothing of what was measured; reasons are recorded ones."""
+        self.output.alarm(f"{self.language('not_valid').upper()}: {'; '.join(why_not)}.")
 
 
 def tell_run(result: RunResult, output: Output) -> None:

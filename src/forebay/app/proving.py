@@ -229,7 +229,7 @@ def _give(proof: Proof, words: ProveWords, delivery: Delivery) -> int:
 
     delivery.give(msgspec.json.encode(proof), draw, tell)
     if not proof.valid:
-        delivery.output.alarm("THIS RESULT IS NOT VALID: " + "; ".join(proof.why_not) + ".")
+        delivery.not_valid(proof.why_not)
     if words.svg is not None:
         try:
             words.svg.write_text(svg(chart(proof, language)), encoding="utf-8")

@@ -282,5 +282,5 @@ def require_openai(base_url: str, model: str) -> None:
     for key, value in (("base_url", base_url), ("model", model)):
         if not value:
             raise ConfigError(
-                f"embedding.{key} is needed for backend openai", param=f"embedding.{key}"
+                f"embedding.{key} is needed for backend openai.", param=f"embedding.{key}"
             )

@@ -75,7 +75,7 @@ def token_encoder(embedder: Embedder | None) -> TokenEncoder | None:
 def folder_settings(settings: EmbeddingSettings) -> OnnxFolderSettings:
     """The part of ``settings`` a model folder needs."""
     if not settings.path:
-        raise ConfigError("embedding.path is needed for backend onnx", param="embedding.path")
+        raise ConfigError("embedding.path is needed for backend onnx.", param="embedding.path")
     return OnnxFolderSettings(
         Path(settings.path),
         model_file=settings.model_file or None,

@@ -113,3 +113,17 @@ def test_one_underscore_where_two_belong_is_an_error_that_says_so(name: str) -> 
 def test_other_names_without_two_underscores_are_somebody_elses() -> None:
     environ = {"FOREBAY_HOME": "/x", "FOREBAY_SERVER": "x", "FOREBAY_SHARED_DATA": "/d"}
     assert environment_layer(environ, Root.__struct_fields__).values == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("FOREBAY_SERVER__PORT", "many"),
+        ("FOREBAY_SERVER__PROT", "1"),
+        ("FOREBAY_SERVER__ORIGINS", "[1,"),
+        ("FOREBAY_SERVER__ORIGINS", "[1]"),
+    ],
+)
+def test_what_is_wrong_in_the_environment_names_the_variable(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=rf"environment variable {name}\b"):
+        build(merge([environment_layer({name: value})], Root), Root)
