@@ -37,7 +37,9 @@ _A_WORD = 0.9
 _NAMED = frozenset(("who", "place"))
 """Types whose answers are names, which are written in another way in each script."""
 _LIKE = 1.6
-"""Deviations of unrelated sentences from which two in two scripts tell of one thing."""
+_UNLIKE = 0.6
+"""Deviations of unrelated sentences from which two in two scripts tell of one thing, and under
+which they do not where one has a name that the other has not."""
 _AS_NEAR = 0.2
 """Of the best hit's score, what a hit in the other script needs to be the other side."""
 
@@ -159,6 +161,8 @@ def across(
     shared = [(_shared(terms, known, best, one), one) for one in others]
     said, least = quantities(question), _AS_NEAR * hits[best.passage].score
     for share, one in sorted(shared, key=lambda pair: -pair[0]):
+        if _names_another(known, best, one, reading):
+            continue
         same = share >= _SAME_TERMS
         near = kind.asked and hits[one.passage].score >= least and asked[1].agrees(one.unit)
         if not same and not near:
@@ -181,6 +185,20 @@ def across(
     if are_alike(reading, best, most) and _says_otherwise(question, best, most, said):
         return most
     return None
+
+
+def _names_another(known: Sequence[bool], best: Scored, one: Scored, reading: Reading) -> bool:
+    """Whether ``best`` holds a word of the question that no lexicon knows, such as a name, and the
+    other statement does not, and is unlike: the deposit in Leuven and 无锡店的押金.
+    """
+    return (
+        bool(reading.likeness)
+        and any(
+            mine and not theirs and not word
+            for mine, theirs, word in zip(best.own, one.own, known, strict=True)
+        )
+        and _likeness(reading, best, one) < _UNLIKE
+    )
 
 
 def are_alike(reading: Reading, one: Scored, other: Scored) -> bool:

@@ -241,3 +241,17 @@ def test_what_words_do_not_tell_vectors_of_sentences_do(
     request = msgspec.structs.replace(request, likeness={(pair[0], pair[1]): near})
     text = "".join(ExtractiveGenerator(WordCounter()).draft(request).pieces)
     assert one in text and (other in text) == (quoted and near > 1.0)
+
+
+@pytest.mark.parametrize(("near", "quoted"), [(0.2, False), (1.2, True), (None, True)])
+def test_a_name_that_no_word_list_knows_is_told_apart_by_vectors(
+    near: float | None, quoted: bool
+) -> None:
+    one, other = "The deposit in Leuven is 80 euros.", "押金为300元。"
+    hits = [passage(one, number=1, score=0.6), passage(other, number=2, score=0.5)]
+    request = asked("What is the deposit in Leuven?", *hits)
+    if near is not None:
+        pair = sorted((checksum(one), checksum(other)))
+        request = msgspec.structs.replace(request, likeness={(pair[0], pair[1]): near})
+    text = "".join(ExtractiveGenerator(WordCounter()).draft(request).pieces)
+    assert one in text and (other in text) == quoted
