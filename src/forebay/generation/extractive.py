@@ -213,14 +213,17 @@ class ExtractiveGenerator:
     ) -> tuple[float, bool]:
         """Log-odds that ``chosen`` tells what is asked, by vectors of sentences, and whether."""
         strictness, terms = self._settings.strictness, reading.terms
-        if not reading.features.crossing:
+        nearest = max(chosen, key=lambda one: one.near or 0.0)
+        foreign = nearest.unit.has_han != any(term.han for term in terms)
+        if not (reading.features.crossing or foreign):
             score = within_score(asked, reading, nearness, chosen, request.passages) - strictness
             # Vectors know nothing of ranges that an amount falls into; words do.
             by_words = asked[1].amounts and self._supported(asked, terms, reading) >= 0.0
             by_words = by_words and tells(asked, terms, reading, chosen, request.passages, TELLING)
             return score, score >= 0.0 or bool(by_words)
         score = nearness_score(asked, reading, nearness, chosen) - strictness
-        return score, score >= 0.0 and not leans_away(chosen, reading)
+        leans = reading.features.crossing and leans_away(chosen, reading)
+        return score, score >= 0.0 and not leans
 
     def _in_their_script(self, request: GenerationRequest) -> GenerationRequest:
         question = request.question[:MAX_QUESTION_CHARACTERS]
