@@ -184,7 +184,7 @@ async def gather(data: Path, cache: Path) -> tuple[list[Item], Known]:
     items = []
     for asked, corpus in (("xquad_zh", "xquad_en"), ("xquad_en", "xquad_zh")):
         items += await found_in(data, cache, embedder, asked, corpus)
-    for part, pair, question, hits in await scenes.everything():
+    for part, pair, question, hits, *_ in await scenes.everything(alike=False):
         if "+" not in pair and pair[:2] != pair[-2:]:
             kind = {"twice alike": "answerable"}.get(question.kind, question.kind)
             items.append(Item(f"{part}, across", kind, question.text, hits, question.values))

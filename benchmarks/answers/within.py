@@ -163,7 +163,7 @@ async def gather(data: Path, cache: Path) -> tuple[list[Item], Known]:
         Item(group, kind, question, hits, answers)
         for (group, kind, question, answers), hits in zip(asked, found, strict=True)
     ]
-    for part, pair, question, hits in await scenes.everything():
+    for part, pair, question, hits, *_ in await scenes.everything(alike=False):
         if "+" not in pair and pair[:2] == pair[-2:]:
             kind = {"twice alike": "answerable"}.get(question.kind, question.kind)
             items.append(Item(f"{part}, {pair[:2]}", kind, question.text, hits, question.values))
@@ -198,7 +198,7 @@ def looked_at(item: Item, known: Known) -> tuple[tuple[float, ...] | None, bool]
         terms, features = reading.terms, reading.features
         if not any(one.unit.kind in ("row", "code") or kind.shown(one.unit) for one in chosen):
             return -np.inf
-        if of_another(kind, terms, reading, chosen):
+        if of_another(asked, terms, reading, chosen, hits):
             return -np.inf
         lead = 2.0 if features.cosine_lead is None else features.cosine_lead
         named = named_share(subject, kind.unnamed(terms), reading, chosen)
