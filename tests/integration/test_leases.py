@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -241,9 +242,11 @@ def test_a_folder_of_a_shared_kb_is_read_when_its_authority_is_there(tmp_path: P
         config = sharing(redis).replace("shared = true", f'shared = true\npaths = ["{folder}"]')
         with served(tmp_path, config, "--workers", "2") as server:
             assert server.ask("GET", "/readyz").json["status"] == "degraded"
-            assert server.ask.found("kb", "one") == set()
+            search = partial(server.ask, "POST", "/v1/search", {"kb": "kb", "query": "one"})
+            assert (search().status, search().json["error"]["code"]) == (503, "not_indexed")
             os.kill(process_id(redis), signal.SIGCONT)
-            until(lambda: server.ask.found("kb", "one") == {"papers/one.md"})
+            until(lambda: search().status == 200)
+            assert server.ask.found("kb", "one") == {"papers/one.md"}
             until(lambda: server.ask("GET", "/readyz").json["status"] == "ready")
 
 

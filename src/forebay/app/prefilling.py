@@ -158,6 +158,7 @@ async def open_prewarming(
         held=filling.held,
         spare=lambda: spare(around.gates(), settings.share),
         room=filling.room,
+        indexing=lambda: any(map(reading.versions.indexing, reading.settings.knowledge)),
         clock=reading.clock,
         wall=WallClock(),
     )

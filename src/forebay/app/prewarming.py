@@ -24,6 +24,7 @@ from forebay.kernel.clock import Clock
 log = logging.getLogger("forebay.prewarm")
 FLUSH_S = 1.0
 LOOK_S = 0.25
+INDEXING_LOOK_S = 0.05
 HOT_EVERY_S = 60.0
 FRESH_S = 10.0
 """A prediction of somebody's next question is worth nothing after that."""
@@ -39,7 +40,7 @@ class PrewarmParts(msgspec.Struct, frozen=True):
     """What it works with. ``fill`` makes a search, ``held`` says whether it was made already.
 
     ``spare``: nobody waits and most places are free. ``room`` turns a share of the tier's memory
-    into a number of results. ``wall`` is the wall's clock.
+    into a number of results. ``wall`` is the wall's clock. ``indexing``: documents still come.
     """
 
     learner: Learner
@@ -50,6 +51,7 @@ class PrewarmParts(msgspec.Struct, frozen=True):
     room: Callable[[float], int]
     clock: Clock
     wall: Clock
+    indexing: Callable[[], bool]
 
 
 class _Foretold(NamedTuple):
@@ -116,6 +118,9 @@ class Prewarmer:
         try:
             await self._learn_all()
             if self._settings.start_s:
+                # What is fetched before is answered from a part of the documents: nobody keeps it.
+                while self._parts.indexing():  # noqa: ASYNC110 (another process says so)
+                    await asyncio.sleep(INDEXING_LOOK_S)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._settings.start_s):
                         await self._start()

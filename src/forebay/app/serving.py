@@ -142,6 +142,7 @@ async def _serve(run: _Run) -> int:
     async with open_process(settings, write=True) as process:
         assert process.writing is not None
         writing = process.writing
+        await _open_all(settings, writing, progress)
         figures = FiguresOfAll(settings.telemetry.max_tenants)
         async with open_service(process, progress.readiness, figures.over) as service:
             server = Server(service.app, [listener])
@@ -157,7 +158,6 @@ async def _serve(run: _Run) -> int:
             _tell_made_by(service, folder)
             socket_server = WriterServer(folder, calls)
             await socket_server.start()
-            await _open_all(settings, writing, progress)
             try:
                 async with asyncio.TaskGroup() as group:
                     beside = [

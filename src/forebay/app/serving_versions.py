@@ -64,6 +64,10 @@ class ProcessVersions:
         """Why the kb does not hold all of its folders, as the process that writes says."""
         return _LACKS[self._announced.reading(kb)]
 
+    def indexing(self, kb: str) -> bool:
+        """Whether its folders are being read for the first time since the writer began."""
+        return self.lack(kb) == "indexing"
+
     def current(self, kb: str) -> Served | None:
         """See ``ServedVersions``; a kb that is not open here is for ``renew`` to look for."""
         announced = self._announced.version(kb)

@@ -31,6 +31,7 @@ class World:
         self.filled: list[str] = []
         self.spare, self.takes_s, self.room = True, 0.0, 100
         self.blocks = self.fails = False
+        self.looks = 0
         self.log = RequestLog(folder, 1 << 20, rotates=True)
 
     def make(self) -> Prewarmer:
@@ -43,8 +44,15 @@ class World:
             room=lambda share: int(self.room * share),
             clock=self.clock,
             wall=self.wall,
+            indexing=self.indexing,
         )
         return Prewarmer(parts, self.settings)
+
+    def indexing(self) -> bool:
+        """True for so many looks; nothing was fetched by then."""
+        self.looks -= 1
+        assert self.looks < 0 or not self.filled
+        return self.looks >= 0
 
     async def fill(self, question: Question) -> bool:
         if self.blocks:
@@ -86,6 +94,14 @@ def test_after_a_restart_the_hot_questions_are_there_before_readiness(tmp_path: 
     assert sorted(world.filled) == [f"question {number}" for number in range(4)]
     assert prewarmer.waiting() == ()
     assert prewarmer.statistics()["filled"] == 4
+
+
+def test_nothing_is_fetched_while_documents_are_still_coming(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.seen(3)
+    world.looks = 2
+    started(world)
+    assert len(world.filled) == 3 and world.looks < 0
 
 
 def test_no_more_than_the_stage_has_room_for(tmp_path: Path) -> None:
