@@ -37,9 +37,9 @@ _A_WORD = 0.9
 _NAMED = frozenset(("who", "place"))
 """Types whose answers are names, which are written in another way in each script."""
 _LIKE = 1.6
-_UNLIKE = 0.6
+_UNLIKE = 1.0
 """Deviations of unrelated sentences from which two in two scripts tell of one thing, and under
-which they do not where one has a name that the other has not."""
+which they do not where one has a name that the other has not (lesser ones are not told)."""
 _AS_NEAR = 0.2
 """Of the best hit's score, what a hit in the other script needs to be the other side."""
 
