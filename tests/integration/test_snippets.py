@@ -21,7 +21,7 @@ from tools.snippets import language_blocks, marked_blocks
 ROOT = Path(__file__).resolve().parents[2]
 FOREBAY = (sys.executable, "-c", "from forebay.app.cli import main; main()")
 READY_S = 90.0
-BLOCK_S = 120.0
+BLOCK_S = 240.0
 README_SHELL = ("curl", "cli")
 SIMULATED = "127.0.0.1:8500"
 """Where the pages let simulated engines listen; each block starts its own."""
