@@ -288,7 +288,9 @@ def wait_for(url: str, server: subprocess.Popen[Any], seconds: float = 60) -> No
 
 
 def wait_embedded(port: int, case: Case, seconds: float = 120) -> None:
-    """Until a search sees every vector: what is found before that is kept by nobody."""
+    """Until a search sees every vector, and sentences have theirs: before that nobody keeps what is
+    found, and the server has other work.
+    """
     if case.embedding == "none":
         return
     body = json.dumps(
@@ -305,7 +307,10 @@ def wait_embedded(port: int, case: Case, seconds: float = 120) -> None:
         )
         with urllib.request.urlopen(request, timeout=30) as answer:
             told = json.load(answer)["forebay"]
-        if not told.get("degradations"):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/kb/handbook") as answer:
+            made = json.load(answer).get("sentences")  # None: of a version that makes none
+        whole = made is None or made["kept"] == made["chunks"]
+        if whole and not told.get("degradations"):
             return
         time.sleep(0.5)
     raise TimeoutError("the handbook is not embedded")
