@@ -13,15 +13,14 @@ other half.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import importlib.util
 import json
-import pickle
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +42,7 @@ from measure import (  # noqa: E402  (of benchmarks/extractive)
     open_embedder,
     simplified,
 )
+from twice import ask_twice  # noqa: E402
 
 from forebay.app.comparing import KeptSentences  # noqa: E402
 from forebay.app.records import BlockingPool  # noqa: E402
@@ -461,24 +461,10 @@ def threshold(before: Sequence[Outcome], after: Sequence[Outcome], values: np.nd
 
 def main() -> None:
     """Ask, and print the result as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "forebay-bench")
-    parser.add_argument("--fit", action="store_true")
-    parser.add_argument("--keep", type=Path)
-    chosen = parser.parse_args()
-    if chosen.keep is not None and chosen.keep.exists():
-        items, known = pickle.loads(chosen.keep.read_bytes())
-    else:
-        items, known = asyncio.run(gather(chosen.data, chosen.cache))
-        if chosen.keep is not None:
-            chosen.keep.write_bytes(pickle.dumps((items, known)))
-    for item in items:  # each passage is analysed once, outside of what is timed
-        answered(_GENERATOR, item, known, by_sentences=False)
-    before = [answered(_GENERATOR, item, known, by_sentences=False) for item in items]
-    after = [answered(_GENERATOR, item, known, by_sentences=True) for item in items]
+    asked = ask_twice(__doc__, gather, partial(answered, _GENERATOR))
+    items, known, before, after = asked.items, asked.known, asked.before, asked.after
     quoted = [quotable(item, known) for item in items]
-    if chosen.fit:
+    if asked.fit:
         found = fit(after, quoted, FIELDS)
         least = threshold(before, after, scores(after, FIELDS, found))
         told = {"constant": round(found[1] - least, 2)}

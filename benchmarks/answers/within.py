@@ -14,15 +14,13 @@ DRCD, the handbook's and the casual questions and on the development scenes and 
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import json
-import pickle
 import random
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +43,7 @@ from sentences import (  # noqa: E402
     scenes,
     unrelated,
 )
+from twice import ask_twice  # noqa: E402
 
 from forebay.embedding.sentence_vectors import scale_by, unrelated_sentences  # noqa: E402
 from forebay.embedding.settings import EmbeddingSettings  # noqa: E402
@@ -300,24 +299,10 @@ def part_of(item: Item) -> str:
 
 def main() -> None:
     """Ask, and print the result as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "forebay-bench")
-    parser.add_argument("--fit", action="store_true")
-    parser.add_argument("--keep", type=Path)
-    chosen = parser.parse_args()
-    if chosen.keep is not None and chosen.keep.exists():
-        items, known = pickle.loads(chosen.keep.read_bytes())
-    else:
-        items, known = asyncio.run(gather(chosen.data, chosen.cache))
-        if chosen.keep is not None:
-            chosen.keep.write_bytes(pickle.dumps((items, known)))
-    for item in items:  # each passage is analysed once, outside of what is timed
-        answered(_GENERATOR, item, known, by_sentences=False)
-    before = [answered(_GENERATOR, item, known, by_sentences=False) for item in items]
-    after = [answered(_GENERATOR, item, known, by_sentences=True) for item in items]
+    asked = ask_twice(__doc__, gather, partial(answered, _GENERATOR))
+    items, known, before, after = asked.items, asked.known, asked.before, asked.after
     looks = [looked_at(item, known) for item in items]
-    if chosen.fit:
+    if asked.fit:
         coefficients, constant = fit(items, looks, FIELDS)
         told = {"constant": round(constant + EXTRA, 2)}
         told |= {f: round(float(c), 2) for f, c in zip(FIELDS, coefficients, strict=True)}

@@ -13,14 +13,13 @@ import msgspec
 
 from forebay.generation.answer_types import AnswerType
 from forebay.generation.lexicon import lexicon
-from forebay.generation.passages import Unit
+from forebay.generation.passages import number_of
 from forebay.generation.quantities import Values, agree, differ, quantities, values_in
 from forebay.generation.sides import asks_whether, contrary, other_side
 from forebay.generation.subjects import Subject
 from forebay.generation.support import Reading, Scored, held_of
 from forebay.generation.terms import Term, question_terms
 from forebay.kernel.documents import Hit
-from forebay.kernel.sentences import checksum
 
 _SHOWN = 0.3
 _IN_UNIT = 0.3
@@ -206,10 +205,6 @@ def are_alike(reading: Reading, one: Scored, other: Scored) -> bool:
     return _likeness(reading, one, other) >= _LIKE
 
 
-def _number(unit: Unit) -> int:
-    return checksum(unit.said)
-
-
 def _says_otherwise(question: str, best: Scored, one: Scored, said: Values) -> bool:
     """Whether two statements of the same thing give other values, or one denies what is asked."""
     mine, theirs = values_in(best.unit), values_in(one.unit)
@@ -221,7 +216,7 @@ def _says_otherwise(question: str, best: Scored, one: Scored, said: Values) -> b
 
 def _likeness(reading: Reading, one: Scored, other: Scored) -> float:
     """How like two statements are, in deviations of unrelated ones; 0 where nobody knows."""
-    pair = sorted((one.unit.known(_number), other.unit.known(_number)))
+    pair = sorted((one.unit.known(number_of), other.unit.known(number_of)))
     return reading.likeness.get((pair[0], pair[1]), 0.0)
 
 

@@ -16,12 +16,11 @@ from statistics import median
 import msgspec
 
 from forebay.generation.answer_types import AnswerType
-from forebay.generation.passages import Unit
+from forebay.generation.passages import number_of
 from forebay.generation.statements import named_share, of_another, open_share, says_all
 from forebay.generation.subjects import Subject
 from forebay.generation.support import USUAL_LEAD, Reading, Scored
 from forebay.kernel.documents import Hit
-from forebay.kernel.sentences import checksum
 
 _LEAST = 2
 _KNOWN_SHARE = 0.5
@@ -118,7 +117,7 @@ def with_nearness(reading: Reading, known: Mapping[int, float]) -> tuple[Reading
     """
     if not known:
         return reading, None
-    near = [known.get(one.unit.known(_number)) for one in reading.units]
+    near = [known.get(one.unit.known(number_of)) for one in reading.units]
     values = sorted(value for value in near if value is not None)
     if len(values) < max(_LEAST, _KNOWN_SHARE * len(near)):
         return reading, None
@@ -129,10 +128,6 @@ def with_nearness(reading: Reading, known: Mapping[int, float]) -> tuple[Reading
     )
     nearness = Nearness(values[-1], values[-1] - values[-2], values[-1] - middle)
     return msgspec.structs.replace(reading, units=units), nearness
-
-
-def _number(unit: Unit) -> int:
-    return checksum(unit.said)
 
 
 def nearness_score(

@@ -18,6 +18,7 @@ import msgspec
 from forebay.generation.terms import HAN, Term, fold, stems
 from forebay.kernel.documents import Hit
 from forebay.kernel.rows import cells_of, ends_framed
+from forebay.kernel.sentences import checksum
 
 T = TypeVar("T")
 UnitKind = Literal["sentence", "row", "item", "code", "heading"]
@@ -120,6 +121,11 @@ class Unit(msgspec.Struct, frozen=True, dict=True):
         if not han:
             return sum(not part.isdisjoint(self.stems) for part in parts) / len(parts)
         return sum(any(word in self.folded for word in part) for part in parts) / len(parts)
+
+
+def number_of(unit: Unit) -> int:
+    """By what the vector of a unit is found; for ``Unit.known``."""
+    return checksum(unit.said)
 
 
 class Passage(msgspec.Struct, frozen=True):
