@@ -45,6 +45,7 @@ from forebay.generation.support import (
     said_of,
 )
 from forebay.generation.terms import MAX_QUESTION_CHARACTERS, Term, question_terms
+from forebay.generation.titles import without_siblings
 from forebay.kernel.context import RequestContext
 from forebay.kernel.documents import Hit
 from forebay.kernel.errors import DeadlineExceeded
@@ -168,6 +169,8 @@ class ExtractiveGenerator:
         terms = question_terms(request.question)
         subject = Subject(request.question, terms)
         reading = self.read(terms, request, subject)
+        heads = [self._cache.get(hit).head for hit in request.passages]
+        reading = without_siblings(reading, heads, request.passages)
         reading, nearness = with_nearness(reading, request.sentences)
         if request.likeness:
             reading = msgspec.structs.replace(reading, likeness=request.likeness)

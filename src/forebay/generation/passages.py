@@ -176,7 +176,7 @@ def analyse(text: str, context: str, title: str, heading_path: tuple[str, ...]) 
     """Cut a chunk's text into units; ``context`` may hold its table's header row."""
     title = title.replace("_", " ")
     units = tuple(_Cutter(context, title, heading_path[-1] if heading_path else "").cut(text))
-    head = _unit("heading", " ".join([title, *heading_path]), "")
+    head = _unit("heading", " ".join(dict.fromkeys((title, *heading_path))), "")
     return Passage(units, head, *_scripts(text))
 
 
