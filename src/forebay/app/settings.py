@@ -200,8 +200,8 @@ def _check(settings: Settings) -> None:
     for name in settings.knowledge:
         if KB_NAME.fullmatch(name) is None:
             raise ConfigError(
-                f"knowledge.{name} is no name for a knowledge base; use letters, digits, dots, "
-                "dashes and underscores."
+                f"knowledge.{name} is no name for a knowledge base; use ASCII letters, digits, "
+                "dots, dashes and underscores."
             )
         names = [Path(path).resolve().name for path in settings.knowledge[name].paths]
         twice = sorted({each for each in names if names.count(each) > 1})

@@ -183,7 +183,7 @@ def check_kb_name(name: str) -> None:
     """Raise ``InvalidRequest`` unless ``name`` can name a knowledge base."""
     if KB_NAME.fullmatch(name) is None:
         raise InvalidRequest(
-            "a knowledge base name is 1 to 64 letters, digits, dots, dashes or underscores, "
+            "a knowledge base name is 1 to 64 ASCII letters, digits, dots, dashes or underscores, "
             "beginning with a letter or digit.",
             param="kb",
         )

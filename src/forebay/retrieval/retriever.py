@@ -109,8 +109,11 @@ class HybridRetriever:
         index lookup raises for an unknown kb.
         """
         with self._searching.entered(ctx, request) as search:
-            result = await beyond_copies(search, self._retrieve)
+            result = await self._searching.followed(search, self._all)
             return _told_in_part(search, result, self._searching.settings.whole_share)
+
+    async def _all(self, search: Search) -> SearchResult:
+        return await beyond_copies(search, self._retrieve)
 
     async def _retrieve(self, search: Search) -> SearchResult:
         searching, settings = self._searching, self._searching.settings
@@ -244,19 +247,22 @@ class MeaningRetriever:
 
     async def retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
         """See ``HybridRetriever.retrieve``."""
+        with self._searching.entered(ctx, request) as search:
+            return await self._searching.followed(search, self._retrieve)
+
+    async def _retrieve(self, search: Search) -> SearchResult:
         searching = self._searching
-        with searching.entered(ctx, request) as search:
-            _check_usable(self._embedder, search.snapshot)
+        _check_usable(self._embedder, search.snapshot)
 
-            def alone(vector: VectorLeg, _: Lap) -> Answer:
-                meaning = np.clip(meaning_score(vector.cosine, vector.background), 0.0, 1.0)
-                unseen = np.zeros(len(vector.ids))
-                ranked = Ranked(vector.ids, meaning, unseen, vector.cosine)
-                distinct = searching.settings.distinct
-                return Answer(fetch(search, ranked, distinct=distinct, by_words=False)[0], None)
+        def alone(vector: VectorLeg, _: Lap) -> Answer:
+            meaning = np.clip(meaning_score(vector.cosine, vector.background), 0.0, 1.0)
+            unseen = np.zeros(len(vector.ids))
+            ranked = Ranked(vector.ids, meaning, unseen, vector.cosine)
+            distinct = searching.settings.distinct
+            return Answer(fetch(search, ranked, distinct=distinct, by_words=False)[0], None)
 
-            found = await _by_meaning(searching, search, self._embedder, None, alone)
-        ctx.rung = MEANING
+        found = await _by_meaning(searching, search, self._embedder, None, alone)
+        search.ctx.rung = MEANING
         return SearchResult(
             found.answer.hits,
             MEANING,

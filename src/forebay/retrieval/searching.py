@@ -50,6 +50,12 @@ _WIDER = 8
 _FEW = 8
 """Up to so many texts are compared faster than their facts."""
 
+_SHOWN_WITHIN_S, _LOOK_EVERY_S = 2.0, 0.002
+"""An index shows a commit that long after the record has it, at most; and how often to look."""
+
+_AGAIN = 3
+"""Searches of one request that may be overtaken by a change before what is left has to do."""
+
 _TWINS = 1e-7
 """Hits closer than this are the same text twice: no statistics can tell them apart."""
 
@@ -68,7 +74,10 @@ class Ranked(msgspec.Struct, frozen=True):
 
 
 class Search(msgspec.Struct, frozen=True):
-    """One request's constants."""
+    """One request's constants.
+
+    ``gone``: chunks it found in the snapshot that the record no longer has so; threads add to it.
+    """
 
     ctx: RequestContext
     request: SearchRequest
@@ -76,6 +85,7 @@ class Search(msgspec.Struct, frozen=True):
     snapshot: Snapshot
     demands: Demands
     limit: int
+    gone: list[int] = msgspec.field(default_factory=list)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -112,6 +122,7 @@ class Searching:
         self._executor = executor
         self._in_flight = 0
         self._kept = KeptTime()
+        self._in_vain: dict[str, int] = {}
 
     @property
     def in_flight(self) -> int:
@@ -146,6 +157,46 @@ class Searching:
             yield Search(ctx, request, index.feed, snapshot, demands, limit)
         finally:
             self._in_flight -= 1
+
+    async def followed(
+        self, search: Search, retrieve: Callable[[Search], Awaitable[SearchResult]]
+    ) -> SearchResult:
+        """Search, and anew where a change took away what was found before the index showed it.
+
+        The record is ahead of the index for some milliseconds: what a commit replaced is no longer
+        there to be read, and what replaced it not yet there to be found.
+        """
+        result = await retrieve(search)
+        for _ in range(_AGAIN):
+            if not search.gone:
+                return result
+            snapshot = await self._after(search)
+            if snapshot is None:
+                break
+            search = msgspec.structs.replace(search, snapshot=snapshot, gone=[])
+            search.ctx.kb_version = snapshot.version
+            result = await retrieve(search)
+        # Nobody may keep what lacks something.
+        return msgspec.structs.replace(result, evidence=None) if search.gone else result
+
+    async def _after(self, search: Search) -> Snapshot | None:
+        """What the index shows after the search's snapshot; None: nothing, or not in time.
+
+        A version is waited for once: what an index holds in error must not slow every search.
+        """
+        kb, version = search.request.kb, search.snapshot.version
+        index = self._indexes(kb)
+        ends_at = asyncio.get_running_loop().time() + min(
+            _SHOWN_WITHIN_S, search.ctx.deadline.remaining() / 2
+        )
+        while (snapshot := index.snapshot()).version == version:
+            if self._in_vain.get(kb) == version:
+                return None
+            if asyncio.get_running_loop().time() >= ends_at:
+                self._in_vain[kb] = version
+                return None
+            await asyncio.sleep(_LOOK_EVERY_S)
+        return snapshot
 
     async def work(self, ctx: RequestContext, stage: str, work: Callable[[Lap], T]) -> T:
         """Run ``work`` in the pool, its wait for a thread told apart.
@@ -226,9 +277,10 @@ def fetch(
 ) -> tuple[tuple[Hit, ...], Fused]:
     """Fetch texts, best first, until ``top_k`` remain; return these, and how they led.
 
-    What has vanished, is newer than the snapshot or does not meet the demands is dropped: the
-    legs have filtered already, but no text leaves on their word alone. ``distinct``: nor does
-    what says nothing that a better hit does not say. ``by_words``: the word index may be asked.
+    What has vanished or is newer than the snapshot is noted as gone, what does not meet the demands
+    dropped: the legs have filtered already, but no text leaves on their word alone. ``distinct``:
+    nor does what says nothing that a better hit does not say. ``by_words``: the word index may be
+    asked.
     """
     hits: list[Hit] = []
     places: list[int] = []
@@ -245,6 +297,7 @@ def fetch(
         for place, chunk_id in enumerate(ids, start):
             row = rows.get(chunk_id)
             if row is None or row.version > search.snapshot.version:
+                search.gone.append(chunk_id)
                 continue
             if not passes(row, search.demands) or (copies and not copies.adds(row, place)):
                 continue

@@ -62,7 +62,10 @@ class WordsRetriever:
     async def retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
         """See ``Retriever``; ``PartFailed`` when the words cannot be searched."""
         with self._searching.entered(ctx, request) as search:
-            return await beyond_copies(search, self._retrieve)
+            return await self._searching.followed(search, self._all)
+
+    async def _all(self, search: Search) -> SearchResult:
+        return await beyond_copies(search, self._retrieve)
 
     async def _retrieve(self, search: Search) -> SearchResult:
         return await by_words(self._searching, search, chosen=self._chosen)

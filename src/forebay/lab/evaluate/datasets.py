@@ -211,7 +211,7 @@ def _asked(path: Path) -> Iterator[Question]:
             answers = (*answers, row.answer)
         elif row.answer:
             parts, answers = row.answer, (*answers, " ".join(row.answer))
-        said = row.answers if row.answers is not None else row.answer
+        nothing = any(one in ((), "", {}) for one in (row.answers, row.answer, row.documents))
         yield Question(
             id=str(number if row.id is None else row.id),
             text=row.question,
@@ -219,14 +219,14 @@ def _asked(path: Path) -> Iterator[Question]:
             relevance=grades,
             answers=answers,
             parts=parts,
-            answerable=_answerable(row.answerable, grades, said),
+            answerable=_answerable(row.answerable, grades, answers if nothing else answers or None),
             kind=row.kind,
             groups=row.groups,
         )
 
 
 def _answerable(
-    said: bool | None, grades: Mapping[str, int], answers: str | tuple[str, ...] | None
+    said: bool | None, grades: Mapping[str, int], answers: tuple[str, ...] | None
 ) -> bool | None:
     """What is said; else yes with a relevant document or an answer, no with an empty list."""
     if said is not None:

@@ -38,14 +38,18 @@ def test_a_file_of_questions(tmp_path: Path) -> None:
                 {"question": "How far?", "answers": ["3 km", "3 kilometres"], "language": "en"},
                 {"question": "Why?", "documents": [], "answer": [], "kind": "unanswerable"},
                 {"question": "谁？", "answer": "李工", "groups": ["hr"]},
+                {"question": "Where?", "documents": []},
+                {"question": "When?", "documents": {"x.md": 0}},
+                {"question": "何时？", "documents": [], "answers": ["3月"]},
             ]
         )
     )
-    money, far, why, who = load_set(path).questions
+    money, far, why, who, where, when, then = load_set(path).questions
     assert money.parts == ("12", "元") and money.answers == ("12 元",)
     assert money.relevance == {"x.md": 1} and money.answerable
     assert far.id == "2" and far.answers == ("3 km", "3 kilometres") and far.parts == ()
     assert why.answerable is False and why.kind == "unanswerable"
+    assert where.answerable is False and when.answerable is None and then.answerable
     assert who.answers == ("李工",) and who.groups == ("hr",) and money.groups is None
 
 
