@@ -33,7 +33,8 @@ import numpy as np
 
 from forebay.context import language_of
 from forebay.embedding.opening import open_embedder
-from forebay.embedding.sentence_vectors import pack, pairs, scale_by, unrelated_sentences
+from forebay.embedding.sentence_vectors import Likeness as SentenceLikeness
+from forebay.embedding.sentence_vectors import pack, scale_by, unrelated_sentences
 from forebay.embedding.settings import EmbeddingSettings
 from forebay.generation import ExtractiveGenerator
 from forebay.generation.passages import PassageCache
@@ -350,15 +351,14 @@ class Comparing:
         return cls(embedder, scale_by(vectors))
 
     async def of(self, hits: Sequence[Hit]) -> Likeness:
-        """In deviations, from one on."""
+        """In deviations of unrelated sentences."""
         for hit in hits:
             if hit.chunk.text not in self._blobs:
                 said = [unit.said for unit in self._cut.get(hit).units]
                 vectors = await self._embedder.embed(said, kind="passage")
                 self._blobs[hit.chunk.text] = pack(said, vectors)
         blobs = [self._blobs[hit.chunk.text] for hit in hits]
-        found = pairs(blobs, self._embedder.spec.dimensions, self._scale.cosine(1.0))
-        return {both: self._scale.of(cosine) for both, cosine in found.items()}
+        return SentenceLikeness(blobs, self._embedder.spec.dimensions, self._scale)
 
 
 def main() -> None:

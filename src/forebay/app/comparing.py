@@ -13,7 +13,7 @@ import msgspec
 from forebay.app.runtime import Reading
 from forebay.app.sentence_record import sentence_settings
 from forebay.cache.embeddings import CachedEmbedder
-from forebay.embedding.sentence_vectors import cosines, maker_of, pairs
+from forebay.embedding.sentence_vectors import Likeness, cosines, maker_of
 from forebay.generation.passages import in_other_script
 from forebay.generation.support import is_crossing
 from forebay.kernel.context import RequestContext
@@ -23,8 +23,6 @@ from forebay.kernel.sentences import SentenceScale
 from forebay.kernel.stages import Embedder, GenerationRequest
 from forebay.pipeline.sentences import Comparing
 
-_LEAST_LIKE = 1.0
-"""Deviations of unrelated sentences: what is less alike is not told."""
 VectorOf = Callable[[str], Awaitable[Vectors | None]]
 """The vector of a question that was searched for; None where memory has it no more."""
 _IN_MEMORY = 4096
@@ -79,9 +77,11 @@ class KeptSentences:
     async def compared(
         self, ctx: RequestContext, kb: str, prompt: GenerationRequest
     ) -> GenerationRequest:
-        """See ``Comparing``; sentences of passages in two scripts are compared with each other."""
-        near, two = self._within or _is_crossing(prompt), _in_two(prompt)
-        if not prompt.passages or not (near or two):
+        """See ``Comparing``; sentences are compared with each other where passages are in two
+        scripts, and where quotations come from several documents.
+        """
+        near, alike = self._within or _is_crossing(prompt), self._in_several(prompt)
+        if not prompt.passages or not (near or alike):
             return prompt
         chunks = {hit.chunk.chunk_id: None for hit in prompt.passages}
         ids = [one + step for one in chunks for step in range(-self._reach, self._reach + 1)]
@@ -89,10 +89,10 @@ class KeptSentences:
         with suppress(ForebayError, TimeoutError):
             async with asyncio.timeout(ctx.deadline.remaining()):
                 vector = await self._vector_of(prompt.question) if near else None
-                if vector is not None or two:
+                if vector is not None or alike:
                     blobs, scale = await self._blobs(kb, ids)
                     if scale is not None:
-                        return self._told(prompt, blobs, scale, vector, two=two)
+                        return self._told(prompt, blobs, scale, vector, alike=alike)
         return prompt
 
     def _told(
@@ -102,18 +102,23 @@ class KeptSentences:
         scale: SentenceScale,
         vector: Vectors | None,
         *,
-        two: bool,
+        alike: bool,
     ) -> GenerationRequest:
         near = {} if vector is None else cosines(b"".join(blobs), vector)
-        alike: Mapping[tuple[int, int], float] = {}
-        if two and self._reading.embedder is not None:
-            dimensions = self._reading.embedder.spec.dimensions
-            alike = pairs(blobs, dimensions, scale.cosine(_LEAST_LIKE))
+        likeness: Mapping[tuple[int, int], float] = {}
+        if alike and self._reading.embedder is not None:
+            likeness = Likeness(blobs, self._reading.embedder.spec.dimensions, scale)
         return msgspec.structs.replace(
             prompt,
             sentences={one: scale.of(cosine) for one, cosine in near.items()},
-            likeness={both: scale.of(cosine) for both, cosine in alike.items()},
+            likeness=likeness,
         )
+
+    def _in_several(self, prompt: GenerationRequest) -> bool:
+        """Whether one passage may say otherwise than another, and only vectors may tell."""
+        if self._within and len({hit.chunk.document_id for hit in prompt.passages}) > 1:
+            return True
+        return _in_two(prompt)
 
     async def _blobs(
         self, kb: str, ids: Sequence[int]

@@ -7,11 +7,13 @@ vector in signed bytes, so 384 dimensions take 392 bytes. Cosines keep to within
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from importlib import resources
+from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forebay.embedding.calibration import calibrate
 from forebay.kernel.documents import Vectors
@@ -53,24 +55,44 @@ def cosines(blob: bytes, query: Vectors) -> dict[int, float]:
     return dict(zip(rows["checksum"].tolist(), found.tolist(), strict=True))
 
 
-def pairs(blobs: Sequence[bytes], dimensions: int, least: float) -> dict[tuple[int, int], float]:
-    """Cosines from ``least`` on of sentences in different blobs, by both checksums in order."""
-    record = _record(dimensions)
-    chunks = [
-        np.frombuffer(blob, record) for blob in blobs if blob and not len(blob) % record.itemsize
-    ]
-    if len(chunks) < 2:
-        return {}
-    rows = np.concatenate(chunks)
-    units = rows["vector"].astype(np.float32) * rows["scale"][:, None]
-    chunk = np.repeat(np.arange(len(chunks)), [len(each) for each in chunks])
-    found = units @ units.T
-    here, there = np.nonzero((found >= least) & (chunk[:, None] < chunk[None, :]))
-    first, second = rows["checksum"][here].tolist(), rows["checksum"][there].tolist()
-    return {
-        (min(one, other), max(one, other)): cosine
-        for one, other, cosine in zip(first, second, found[here, there].tolist(), strict=True)
-    }
+class Likeness(Mapping[tuple[int, int], float]):
+    """How like two of the sentences of some chunks are, in deviations of unrelated ones.
+
+    By both checksums, the lesser first; worked out when the first pair is asked for.
+    """
+
+    def __init__(self, blobs: Sequence[bytes], dimensions: int, scale: SentenceScale) -> None:
+        self._record = _record(dimensions)
+        size = self._record.itemsize
+        self._blobs = [blob for blob in blobs if blob and not len(blob) % size]
+        self._scale = scale
+        self._rows: dict[int, NDArray[np.float32]] = {}
+
+    def __getitem__(self, pair: tuple[int, int]) -> float:
+        places, units = self._read
+        here, there = places[pair[0]], places[pair[1]]
+        if here not in self._rows and there not in self._rows:
+            # One of the two will be asked for with many others.
+            self._rows |= {one: units @ units[one] for one in (here, there)}
+        row, at = (self._rows[here], there) if here in self._rows else (self._rows[there], here)
+        return self._scale.of(float(row[at]))
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return combinations(sorted(self._read[0]), 2)
+
+    def __len__(self) -> int:
+        count = len(self._read[0])
+        return count * (count - 1) // 2
+
+    def __bool__(self) -> bool:
+        return len(self._blobs) > 1
+
+    @cached_property
+    def _read(self) -> tuple[dict[int, int], NDArray[np.float32]]:
+        """The place of each sentence, and its vector there."""
+        rows = np.concatenate([np.frombuffer(blob, self._record) for blob in self._blobs or [b""]])
+        units = rows["vector"].astype(np.float32) * rows["scale"][:, None]
+        return {one: at for at, one in enumerate(rows["checksum"].tolist())}, units
 
 
 @cache

@@ -28,6 +28,7 @@ from forebay.generation.nearness import (
     with_nearness,
     within_score,
 )
+from forebay.generation.opposing import opposing
 from forebay.generation.passages import PassageCache, cells
 from forebay.generation.selection import choose
 from forebay.generation.settings import ExtractiveSettings
@@ -194,7 +195,19 @@ class ExtractiveGenerator:
         told = told and _OF_OTHERS * reading.another <= max(said_of(reading, one) for one in chosen)
         if not told or is_another(request.question, terms, reading.held, chosen):
             return Draft((frame.refusal,), refused=True, score=score)
+        chosen = self._with_opposing(request, reading, asked[0], chosen)
         return Draft(tuple(_write(chosen, frame)), refused=False, score=score)
+
+    def _with_opposing(
+        self, request: GenerationRequest, reading: Reading, kind: AnswerType, chosen: list[Scored]
+    ) -> list[Scored]:
+        """Where vectors say so, what another document says otherwise, too."""
+        most = self._settings.max_quotes
+        pair = opposing(request.question, kind, chosen, reading, request.passages)
+        if pair is None or most < 2:
+            return chosen
+        rest = [one for one in chosen if one is not pair[0]]
+        return sorted([*pair, *rest[: most - 2]], key=lambda one: (one.passage, one.position))
 
     def _supported(
         self, asked: tuple[AnswerType, Subject], terms: Sequence[Term], reading: Reading

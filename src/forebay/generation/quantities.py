@@ -92,6 +92,7 @@ for _kind, _entries in {
     "data": "kb=.001 mb 兆字节=1 gb=1000 tb=1000000",
     "power": "w watt watts 瓦=1 kw 千瓦=1000 mw 兆瓦=1000000 gw=1000000000",
     "euro": "€ eur euro euros 欧元=1",
+    "pound": "£ gbp 英镑=1",
     "dollar": "$ usd dollar dollars 美元=1",
     "yuan": "¥ ￥ cny rmb yuan 元 块 人民币=1",
     "degree": "° °c ℃ degree degrees 度 摄氏度=1",
@@ -124,11 +125,13 @@ _QUANTITY = re.compile(
     rf"\s?(?P<scale>million|billion|thousand|hundred|"
     rf"[万亿](?![\d零一二三四五六七八九十]))?\s?(?:个(?P<half>半)?)?"
     rf"(?:(?:working|business|calendar|consecutive|full)[ -])?"
-    rf"(?P<unit>{_HAN_UNIT}|{_COUNTER}|[%％°℃€$]c?|[a-z]+\d?)?(?P<after>半)?"
+    rf"(?P<unit>{_HAN_UNIT}|{_COUNTER}|[%％°℃€$£]c?|[a-z]+\d?)?(?P<after>半)?"
 )
 _PREFIXED = re.compile(
-    r"(?P<unit>[€$¥￥]|\b(?:cny|rmb|usd|eur)) ?(?P<digits>\d+(?:,\d{3})*(?:\.\d+)?)"
+    r"(?P<unit>[€$¥￥£]|\b(?:cny|rmb|usd|eur|gbp)) ?(?P<digits>\d+(?:,\d{3})*(?:\.\d+)?)"
 )
+_MAY = re.compile(r"(?<=\d )may(?= (?!of|and|or|to|at|until|from|in|on)[a-z])")
+"""A verb behind a number, as small as no month is written: "under 14 may climb"."""
 _HALVES = (
     (re.compile(r"\bhalf an hour\b|(?<!个)半个?(?:小时|钟头)"), "duration", 1800.0),
     (re.compile(r"\bhalf a year\b|(?<!个)半年"), "duration", 15778800.0),
@@ -184,7 +187,7 @@ def in_digits(folded: str) -> str:
 
 def quantities(text: str) -> Values:
     """Values of a text by kind, or by what is counted."""
-    folded = in_digits(fold(text))
+    folded = in_digits(fold(_MAY.sub("can", text)))
     found: Values = {}
     for kind, value, start, end in _special(folded):
         found.setdefault(kind, set()).add(value)

@@ -18,7 +18,7 @@ from forebay.generation.terms import HAN, Term, fold
 
 _FACTS = frozenset(("date", "clock", "weekday", "year of", "floor"))
 """Kinds that name a point and no amount."""
-_MONEY = frozenset(("yuan", "euro", "dollar"))
+_MONEY = frozenset(("yuan", "euro", "dollar", "pound"))
 _NUMERAL = re.compile(r"[\d零〇一二两三四五六七八九十百千万]")
 _NOT_MORE = r"under|below|less than|fewer than|not more than|no more than"
 _NOT_LESS = r"over|above|more than|at least|not less than|no less than"
@@ -93,6 +93,20 @@ def excluded(unit: Unit, known: dict[str, Counted]) -> bool:
         and not any(one.holds(amount) for one in found)
         for amount in known.values()
     )
+
+
+def lies_within(one: Unit, other: Unit) -> bool:
+    """Whether an amount of one of two units lies within a range of the other with two bounds."""
+    return any(
+        math.isfinite(bounds.low) and math.isfinite(bounds.high) and bounds.holds(amount)
+        for here, there in ((one, other), (other, one))
+        for bounds in here.known(_ranges)
+        for amount in there.known(_amounts)
+    )
+
+
+def _amounts(unit: Unit) -> tuple[Counted, ...]:
+    return tuple(counted(in_digits(fold(unit.text))))
 
 
 def _ranges(unit: Unit) -> tuple[Range, ...]:

@@ -141,7 +141,8 @@ def other_side(
             _tells_itself(terms, best, one)
             and _shared(terms, best.own, said) >= _SAME_TERMS * covered
             and all(said[at] >= _HELD for at in needed)
-            and not _opposed(question, best.unit, one.unit)
+            and not opposed(question, best.unit, one.unit)
+            and not of_another_clause(terms, best, one)
             and differ(question, terms, best, one)
         ):
             return one
@@ -289,7 +290,7 @@ def _names(terms: Sequence[Term], best: Scored) -> list[int]:
     ]
 
 
-def _opposed(question: str, best: Unit, other: Unit) -> bool:
+def opposed(question: str, best: Unit, other: Unit) -> bool:
     """Whether one of two opposites is asked for and ``other`` tells of the other."""
     mine, theirs = question.lower() + best.folded, other.folded
     return any(
@@ -333,6 +334,23 @@ def _clause(unit: Unit, terms: Sequence[Term]) -> str:
         )
 
     return max(_CLAUSE.split(unit.text), key=covered).strip(_ENDS)
+
+
+def of_another_clause(terms: Sequence[Term], best: Scored, other: Scored) -> bool:
+    """Whether ``other`` speaks of what another clause of ``best`` has a value for, and not of what
+    is asked: "adults pay 9, children 5", asked for children, and 12 for adults elsewhere.
+    """
+    clauses = _CLAUSE.split(best.unit.text)
+    if len(clauses) < 2 or not _lacks(best, other):
+        return False
+    mine = _clause(best.unit, terms)
+    if not quantities(mine):
+        return False
+    rest = [clause for clause in clauses if clause.strip(_ENDS) != mine and quantities(clause)]
+    asked = {term.key for term in terms}
+    known = _content(mine).union(*(_content(key) for key in asked))
+    theirs = _content(other.unit.said)
+    return any(not (_content(clause) - known).isdisjoint(theirs) for clause in rest)
 
 
 def _negated(clause: str) -> bool:

@@ -117,6 +117,16 @@ async def test_within_a_language_they_are_compared_where_nobody_else_reads_them(
     assert len(reader.asked) == 2
 
 
+async def test_sentences_of_several_documents_are_compared_where_quotations_are_made() -> None:
+    # The question's own vector is not known: words were sure of what they found.
+    reader, asked = Reader(chunks=(1, 2)), prompt("When does it close?", TEXT, TEXT + " " + TEXT)
+    found = await comparing(reader, within=True, seen=None).compared(context(), "kb", asked)
+    assert found.likeness and found.sentences == {}
+    alone = prompt("When does it close?", TEXT)
+    found = await comparing(reader, within=True, seen=None).compared(context(), "kb", alone)
+    assert found is alone
+
+
 async def test_only_so_many_chunks_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparing_module, "_IN_MEMORY", 1)
     reader = Reader()
@@ -130,7 +140,7 @@ async def test_sentences_of_passages_in_two_languages_are_compared_with_each_oth
     reader, asked = Reader(chunks=(1, 2)), prompt("大门几点关？", TEXT, OTHER)
     found = await comparing(reader, seen=None).compared(context(), "kb", asked)
     pair = sorted((checksum(TEXT), checksum(OTHER)))
-    assert found.likeness == pytest.approx({(pair[0], pair[1]): 8.0}, abs=0.1)
+    assert found.likeness[pair[0], pair[1]] == pytest.approx(8.0, abs=0.1)
     assert found.sentences == {} and reader.asked == [[1, 2]]
     failing = Reader()
     failing.fails = True

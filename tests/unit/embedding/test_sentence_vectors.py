@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from forebay.embedding.sentence_vectors import (
+    Likeness,
     cosines,
     maker_of,
     pack,
-    pairs,
     scale_by,
     unrelated_sentences,
 )
@@ -68,11 +68,21 @@ def test_sentences_of_two_chunks_are_compared_with_each_other() -> None:
     one, other, strange = (np.eye(3, 384, at, dtype="<f4")[:1] for at in (0, 0, 5))
     here = pack(["a", "b"], Vectors((0, 1), 384, np.vstack([one, strange]).tobytes()))
     there = pack(["c"], Vectors((0,), 384, other.tobytes()))
-    pair = sorted((checksum("a"), checksum("c")))
-    found = pairs([here, there], 384, 0.5)
-    assert found == pytest.approx({(pair[0], pair[1]): 1.0}, abs=0.01)
-    assert pairs([here], 384, 0.0) == {}
-    assert pairs([here, b"of another size"], 384, 0.0) == {}
+    scale = SentenceScale(0.25, 0.1)
+    a, b, c = map(checksum, "abc")
+    found = Likeness([here, there], 384, scale)
+    assert found and len(found) == 3
+    assert set(found) == {(min(pair), max(pair)) for pair in ((a, b), (a, c), (b, c))}
+    assert found[min(a, c), max(a, c)] == pytest.approx(7.5, abs=0.1)
+    assert found[min(b, c), max(b, c)] == pytest.approx(-2.5, abs=0.1)
+    assert found.get((a, checksum("unknown")), 0.0) == 0.0
+
+
+def test_nothing_is_compared_with_what_is_of_another_size() -> None:
+    here = pack(["a"], unit(1))
+    for blobs in ([], [here], [here, b"of another size"], [here, b""]):
+        found = Likeness(blobs, 384, SentenceScale(0.25, 0.1))
+        assert not found and found.get((1, 2)) is None
 
 
 def test_deviations_are_counted_both_ways() -> None:
