@@ -47,6 +47,7 @@ class Asked(msgspec.Struct, frozen=True):
     question: str
     values: tuple[str, ...]
     refused: bool
+    unsure: bool
     text: str
 
     @property
@@ -103,7 +104,7 @@ async def _ask(target: LocalTarget, part: str, corpus: dict[str, Any], one: list
     said = await target.answer(Question("", text, corpus["language"]))
     found = tuple(values[0]) if values else ()
     name, language = corpus["name"], corpus["language"]
-    return Asked(part, language, name, kind, text, found, said.refused, said.text)
+    return Asked(part, language, name, kind, text, found, said.refused, said.unsure, said.text)
 
 
 def summary(rows: Sequence[Asked]) -> dict[str, Any]:
@@ -115,11 +116,14 @@ def summary(rows: Sequence[Asked]) -> dict[str, Any]:
 
     return {
         "near miss, answered": of("near miss", lambda r: not r.refused),
+        "near miss, told as the nearest": of("near miss", lambda r: r.unsure),
         "near miss of a thing, answered": of("near miss: thing", lambda r: not r.refused),
         "near miss of a fact, answered": of("near miss: fact", lambda r: not r.refused),
         "answerable, right": of("answerable", lambda r: r.held),
+        "answerable, right, told as the nearest": of("answerable", lambda r: r.held and r.unsure),
         "answerable, refused": of("answerable", lambda r: r.refused),
         "reworded, right": of("reworded", lambda r: r.held),
+        "reworded, right, told as the nearest": of("reworded", lambda r: r.held and r.unsure),
         "reworded, refused": of("reworded", lambda r: r.refused),
         "catch-all, right": of("catch-all", lambda r: r.held),
         "catch-all, refused": of("catch-all", lambda r: r.refused),

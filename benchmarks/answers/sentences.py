@@ -120,13 +120,17 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How an item was answered; ``features``: None where words of the question can stand."""
+    """How an item was answered; ``features``: None where words of the question can stand.
+
+    ``unsure``: it is told as the nearest, and not as the answer.
+    """
 
     item: Item
     refused: bool
     right: bool
     milliseconds: float
     features: tuple[float, ...] | None = None
+    unsure: bool = False
 
 
 async def found_in(
@@ -234,7 +238,8 @@ def answered(
     took = 1000 * (time.perf_counter() - begun)
     text = "".join(draft.pieces)
     features = features_of(generator, request) if by_sentences else None
-    return Outcome(item, draft.refused, not draft.refused and item.right(text), took, features)
+    right = not draft.refused and item.right(text)
+    return Outcome(item, draft.refused, right, took, features, draft.unsure)
 
 
 def features_of(
@@ -336,9 +341,16 @@ def rates(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         mine = [one for one in outcomes if one.item.kind == kind]
         if not mine:
             continue
-        row = {"count": len(mine), "refused": natural.share(one.refused for one in mine)}
+        row = {
+            "count": len(mine),
+            "refused": natural.share(one.refused for one in mine),
+            "told as the nearest": natural.share(one.unsure for one in mine),
+        }
         if kind == "answerable":
             row["right"] = natural.share(one.right for one in mine)
+            row["right, told as the nearest"] = natural.share(
+                one.right and one.unsure for one in mine
+            )
             row["wrong"] = natural.share(not one.refused and not one.right for one in mine)
         found[kind] = row
     found["ms_median"] = round(float(np.median([one.milliseconds for one in outcomes])), 3)

@@ -285,4 +285,4 @@ def _context(question: Question) -> RequestContext:
 
 def _said(text: str, end: AnswerEnd) -> Said:
     cited = tuple(Cited(one.index, one.document_id, one.text) for one in end.citations)
-    return Said(text, cited, end.refused, end.rung)
+    return Said(text, cited, end.refused, end.rung, end.unsure)

@@ -33,6 +33,7 @@ class Made(msgspec.Struct, frozen=True):
 
     finish_reason: str
     refused: bool
+    unsure: bool
     degraded: bool
     cited: int
     invalid_citations: int
@@ -72,6 +73,8 @@ class AnswerRules:
             return "degraded"
         if made.refused:
             return "refused"
+        if made.unsure:
+            return "unsure"
         if not made.cited or made.invalid_citations or made.unsupported > self.max_unsupported:
             return "unsupported"
         if rule.tags and not all(set(tags) & set(rule.tags) for tags in made.tags):

@@ -202,6 +202,7 @@ class McpTools:
             "kb_version": end.kb_version,
             "rung": end.rung,
             "refused": end.refused,
+            "unsure": end.unsure,
         }
         return _result(f"{answer}\n\n{sources}" if sources else answer, structured)
 

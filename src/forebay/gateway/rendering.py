@@ -84,6 +84,7 @@ def forebay_body(ctx: RequestContext, kb: str, end: AnswerEnd) -> ForebayBody:
         rung=end.rung,
         model=end.model,
         refused=end.refused,
+        unsure=end.unsure,
         invalid_citations=end.invalid_citations,
         degradations=degradation_bodies(end.degradations),
         cache=ctx.told_cache(),

@@ -6,6 +6,7 @@ Quotes stay in their source's language; the words around them are in the questio
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 
@@ -33,7 +34,7 @@ from forebay.generation.passages import PassageCache, cells
 from forebay.generation.selection import choose
 from forebay.generation.settings import ExtractiveSettings
 from forebay.generation.siblings import is_another
-from forebay.generation.statements import Telling, TellingModel, says_all, showing, tells
+from forebay.generation.statements import Telling, TellingModel, says_all, showing, telling_score
 from forebay.generation.subjects import Subject
 from forebay.generation.support import (
     Reading,
@@ -112,11 +113,15 @@ _BRACKETED_NUMBER = re.compile(r"\[(\s*\d[\d\s,，]*)\]")
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """An answer before it is streamed: its pieces in order, and whether it is a refusal."""
+    """An answer before it is streamed: its pieces in order, and whether it is a refusal.
+
+    ``unsure``: what is quoted may be no answer, and the text says so.
+    """
 
     pieces: tuple[str, ...]
     refused: bool
     score: float
+    unsure: bool = False
 
 
 class ExtractiveGenerator:
@@ -159,6 +164,7 @@ class ExtractiveGenerator:
             completion_tokens=self._counter.count("".join(pieces)),
             model=MODEL,
             refused=draft.refused,
+            unsure=draft.unsure,
         )
 
     def draft(self, request: GenerationRequest) -> Draft:
@@ -187,16 +193,23 @@ class ExtractiveGenerator:
         if typed and not any(asked[0].shown(one.unit) for one in chosen):
             shown = showing(asked[0], reading, chosen)
             chosen = self._choose(request, terms, shown, asked) if shown.units else chosen
-        if nearness and chosen:
-            score, told = self._near(request, reading, asked, nearness, chosen)
+        if not chosen:
+            return Draft((frame.refusal,), refused=True, score=score)
+        if nearness:
+            score = self._near(request, reading, asked, nearness, chosen)
         else:
-            told = bool(chosen) and tells(asked, terms, reading, chosen, request.passages, TELLING)
-        told = told and not of_siblings_only(reading)
+            told = telling_score(asked, terms, reading, chosen, request.passages, TELLING)
+            score = min(score, told)
+        told = score >= 0.0 and not of_siblings_only(reading)
         told = told and _OF_OTHERS * reading.another <= max(said_of(reading, one) for one in chosen)
         if not told or is_another(request.question, terms, reading.held, chosen):
             return Draft((frame.refusal,), refused=True, score=score)
         chosen = self._with_opposing(request, reading, asked[0], chosen)
-        return Draft(tuple(_write(chosen, frame)), refused=False, score=score)
+        # Words alone are careful: what they let pass below that is right as often as above.
+        unsure = nearness is not None and score < self._settings.plain_from
+        opening = frame.nearest if unsure else frame.opening
+        pieces = tuple(_write(chosen, frame, opening))
+        return Draft(pieces, refused=False, score=score, unsure=unsure)
 
     def _with_opposing(
         self, request: GenerationRequest, reading: Reading, kind: AnswerType, chosen: list[Scored]
@@ -226,20 +239,22 @@ class ExtractiveGenerator:
         asked: tuple[AnswerType, Subject],
         nearness: Nearness,
         chosen: Sequence[Scored],
-    ) -> tuple[float, bool]:
-        """Log-odds that ``chosen`` tells what is asked, by vectors of sentences, and whether."""
+    ) -> float:
+        """Log-odds that ``chosen`` tells what is asked, by vectors of sentences."""
         strictness, terms = self._settings.strictness, reading.terms
         nearest = max(chosen, key=lambda one: one.near or 0.0)
         foreign = nearest.unit.has_han != any(term.han for term in terms)
-        if not (reading.features.crossing or foreign):
-            score = within_score(asked, reading, nearness, chosen, request.passages) - strictness
-            # Vectors know nothing of ranges that an amount falls into; words do.
-            by_words = asked[1].amounts and self._supported(asked, terms, reading) >= 0.0
-            by_words = by_words and tells(asked, terms, reading, chosen, request.passages, TELLING)
-            return score, score >= 0.0 or bool(by_words)
-        score = nearness_score(asked, reading, nearness, chosen) - strictness
-        leans = reading.features.crossing and leans_away(chosen, reading)
-        return score, score >= 0.0 and not leans
+        if reading.features.crossing or foreign:
+            score = nearness_score(asked, reading, nearness, chosen) - strictness
+            leans = reading.features.crossing and leans_away(chosen, reading)
+            return -math.inf if leans else score
+        score = within_score(asked, reading, nearness, chosen, request.passages) - strictness
+        if not asked[1].amounts:
+            return score
+        # Vectors know nothing of ranges that an amount falls into; words do.
+        told = telling_score(asked, terms, reading, chosen, request.passages, TELLING)
+        by_words = min(self._supported(asked, terms, reading), told)
+        return max(score, self._settings.plain_from) if by_words >= 0.0 else score
 
     def _in_their_script(self, request: GenerationRequest) -> GenerationRequest:
         question = request.question[:MAX_QUESTION_CHARACTERS]
@@ -325,11 +340,11 @@ def _as_it_is(question: str, texts: str) -> str:
     return question
 
 
-def _write(chosen: Sequence[Scored], frame: Frame) -> list[str]:
+def _write(chosen: Sequence[Scored], frame: Frame, opening: str) -> list[str]:
     """Frame and quotations, each under the heading that stands above it in its passage; neighbours
     run together under one marker.
     """
-    pieces = [frame.opening + "\n"]
+    pieces = [opening + "\n"]
     groups: list[list[Scored]] = []
     for one in chosen:
         last = groups[-1][-1] if groups else None

@@ -11,6 +11,7 @@ class Frame(msgspec.Struct, frozen=True):
     """What an extractive answer says itself; quotes are never translated."""
 
     opening: str
+    nearest: str
     refusal: str
     greeting: str
     pair: str
@@ -20,6 +21,7 @@ class Frame(msgspec.Struct, frozen=True):
 FRAMES = {
     "en": Frame(
         opening="According to the documents:",
+        nearest="I found no plain answer in the documents. The nearest they say:",
         refusal="I could not find anything in the documents that answers this question.",
         greeting=(
             "Hello! I answer questions from the documents of this knowledge base and quote the "
@@ -30,6 +32,7 @@ FRAMES = {
     ),
     "zh": Frame(
         opening="根据文档：",
+        nearest="在现有文档中没有找到直接的答案，最接近的内容是：",
         refusal="在现有文档中没有找到能够回答这个问题的内容。",
         greeting="您好！我根据本知识库的文档回答问题，并注明出处。请问您想了解什么？",
         pair="{name}：{value}",
@@ -37,6 +40,7 @@ FRAMES = {
     ),
     "zh-Hant": Frame(
         opening="根據文件：",
+        nearest="在現有文件中沒有找到直接的答案，最接近的內容是：",
         refusal="在現有文件中沒有找到能夠回答這個問題的內容。",
         greeting="您好！我根據本知識庫的文件回答問題，並註明出處。請問您想了解什麼？",
         pair="{name}：{value}",

@@ -28,6 +28,13 @@ class ExtractiveSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
             "can be answered, 20 all."
         ),
     ] = 0.0
+    plain_from: Annotated[
+        float,
+        Meta(
+            description="Log-odds from which what is quoted is given as the answer; less, and it "
+            "is told that nothing answers plainly and that this comes nearest; 0: never so."
+        ),
+    ] = 0.7
     scores_are_shares: Annotated[
         bool,
         Meta(description="Whether hit scores are comparable between questions, in 0..1."),

@@ -7,6 +7,7 @@ fitted apart for Chinese, whose words are cut and not given. Constants: ``benchm
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -63,41 +64,41 @@ class TellingModel(msgspec.Struct, frozen=True):
     crossing: Telling
 
 
-def tells(
+def telling_score(
     asked: tuple[AnswerType, Subject],
     terms: Sequence[Term],
     reading: Reading,
     chosen: Sequence[Scored],
     hits: Sequence[Hit],
     model: TellingModel,
-) -> bool:
-    """Whether ``chosen`` tells what is asked; rows and code are not judged."""
+) -> float:
+    """Log-odds that ``chosen`` tells what is asked; rows and code are not judged."""
     kind, subject = asked
     if _only_common(terms, reading):
-        return False
+        return -math.inf
     said = open_share(terms, reading, chosen)
     if said >= 1.0 and _names_nowhere(terms, reading):
         # Only a title above speaks of what is asked: an owner stands for no director.
-        return False
+        return -math.inf
     if not subject.amounts and _another_row(terms, reading, chosen):
-        return False
+        return -math.inf
     if any(one.unit.kind in ("row", "code") for one in chosen):
-        return not of_another(asked, terms, reading, chosen, hits)
+        return -math.inf if of_another(asked, terms, reading, chosen, hits) else math.inf
     if not any(kind.shown(one.unit) for one in chosen) and not (
         # Not every name is known as one: where all else is said, one may well be there.
         kind.asked == "who"
         and held_of(terms, fullest(terms, chosen)) >= _SURELY * sum(term.weight for term in terms)
     ):
-        return False
+        return -math.inf
     if of_another(asked, terms, reading, chosen, hits):
-        return False
+        return -math.inf
     best = fullest(terms, chosen)
     if (
         best.unit.has_han == any(term.han for term in terms)
         and is_arbitrary(terms, best, reading, kind)
         and named_share(subject, kind.unnamed(terms), reading, chosen)
     ):
-        return False
+        return -math.inf
     left = said if reading.features.crossing else open_share(terms, reading, chosen, hits)
     share = max(hits[one.passage].score for one in chosen) if reading.features.share else 0.0
     if reading.features.crossing:
@@ -107,7 +108,7 @@ def tells(
     else:
         telling = model.other_share if share else model.other
     unnamed = terms if reading.features.crossing else kind.unnamed(terms)
-    score = (
+    return (
         telling.constant
         + telling.open * left
         + telling.named * named_share(subject, unnamed, reading, chosen)
@@ -115,7 +116,6 @@ def tells(
         + telling.typed * bool(kind.asked)
         + telling.share * share
     )
-    return score >= 0.0
 
 
 def of_another(

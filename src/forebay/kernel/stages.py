@@ -203,7 +203,8 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
     """The end of a generation; a stream that ends without it was cut.
 
     ``prompt_tokens`` and ``completion_tokens`` are the engine's own count where it gives one,
-    else this side's count. ``refused`` says the generator found no support in the passages.
+    else this side's count. ``refused`` says the generator found no support in the passages,
+    ``unsure`` that it quotes what comes nearest and says so.
     """
 
     reason: FinishReason
@@ -211,6 +212,7 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
     completion_tokens: int
     model: str
     refused: bool = False
+    unsure: bool = False
 
 
 class QueryReader(Protocol):

@@ -253,6 +253,7 @@ class AnswerPipeline:
             rung=found.rung,
             kb_version=found.kb_version,
             refused=finished.refused,
+            unsure=finished.unsure,
             invalid_citations=invalid,
             degradations=tuple(ctx.degradations),
             rests=Rests(prompt.passages, found),

@@ -314,6 +314,7 @@ class CachedAnswering:
         made = Made(
             finish_reason=end.finish_reason,
             refused=end.refused,
+            unsure=end.unsure,
             degraded=bool(end.degradations),
             cited=len(end.citations),
             invalid_citations=end.invalid_citations,

@@ -84,7 +84,8 @@ class AnswerEnd(msgspec.Struct, frozen=True):
     """What is known when the last text has been sent.
 
     ``invalid_citations`` counts markers that pointed nowhere and were dropped. ``refused``
-    says that no passage supports an answer. ``rests`` is for caches; None: nobody may keep it.
+    says that no passage supports an answer, ``unsure`` that the text quotes what comes nearest to
+    one and says so. ``rests`` is for caches; None: nobody may keep it.
     ``understood``: how the question was read, where somebody did.
     """
 
@@ -95,6 +96,7 @@ class AnswerEnd(msgspec.Struct, frozen=True):
     rung: str
     kb_version: int
     refused: bool = False
+    unsure: bool = False
     invalid_citations: int = 0
     degradations: tuple[Degradation, ...] = ()
     rests: Rests | None = None

@@ -107,6 +107,7 @@ class AnswersBySense:
             ),
             model=said[-1].finished.model,
             refused=all(one.finished.refused for one in said),
+            unsure=_unsure([one.finished for one in said]),
             invalid_citations=sum(one.invalid for one in said),
             degradations=tuple(ctx.degradations),
             rests=None,
@@ -147,6 +148,11 @@ class AnswersBySense:
             invalid,
             len(prompt.passages),
         )
+
+
+def _unsure(ends: Sequence[Finished]) -> bool:
+    """Whether none is a plain answer, and one quotes what comes nearest."""
+    return any(one.unsure for one in ends) and all(one.refused or one.unsure for one in ends)
 
 
 def _as_told(failure: Exception | None) -> Exception:

@@ -386,6 +386,7 @@ class SplittingAnswers:
             rung=found.rung,
             kb_version=found.kb_version,
             refused=finished.refused,
+            unsure=finished.unsure,
             invalid_citations=invalid + sum(note.invalid for note in made_of),
             degradations=tuple(ctx.degradations),
         )

@@ -114,6 +114,7 @@ class TextQuotes:
             rung=found.rung,
             kb_version=found.kb_version,
             refused=finished.refused,
+            unsure=finished.unsure,
             invalid_citations=invalid,
             degradations=tuple(ctx.degradations),
         )

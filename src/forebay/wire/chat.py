@@ -162,6 +162,7 @@ class ForebayBody(msgspec.Struct, frozen=True):
     rung: str
     model: str
     refused: bool
+    unsure: bool
     invalid_citations: int
     degradations: tuple[DegradationBody, ...]
     cache: Mapping[str, str]

@@ -16,7 +16,7 @@ from forebay.wire.chat import ForebayBody
 from forebay.wire.sse import SseDecoder
 
 END = AnswerEnd("stop", (), Usage(3, 4), "m", "bm25", 7)
-CLOSING = ForebayBody("r", "kb", 7, "bm25", "m", False, 0, (), {}, ())
+CLOSING = ForebayBody("r", "kb", 7, "bm25", "m", False, False, 0, (), {}, ())
 
 
 def writer(*, with_usage: bool = False) -> ChunkWriter:

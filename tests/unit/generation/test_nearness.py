@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from forebay.generation import ExtractiveGenerator, ExtractiveSettings
+from forebay.generation.extractive import Draft
 from forebay.kernel.sentences import checksum
+from forebay.kernel.stages import GenerationRequest
 from forebay.testing.embedding import WordCounter
 from forebay.testing.generation import passage
 from tests.unit.generation.test_extractive import asked
@@ -32,16 +34,22 @@ ENGLISH = "What becomes of luggage over there?"
 def draft(
     question: str, texts: tuple[str, ...], known: Mapping[str, float], strictness: float = 0.0
 ) -> tuple[str, bool]:
+    settings = ExtractiveSettings(strictness=strictness, max_quotes=1)
+    request = near_request(question, texts, known)
+    found = ExtractiveGenerator(WordCounter(), settings).draft(request)
+    return "".join(found.pieces), found.refused
+
+
+def near_request(
+    question: str, texts: tuple[str, ...], known: Mapping[str, float]
+) -> GenerationRequest:
     language = "en" if question.isascii() else "zh"
     text = (" " if texts is LIBRARY else "").join(texts)
     hit = msgspec.structs.replace(passage(text, score=0.3), cosine=0.35, around=0.25)
-    request = msgspec.structs.replace(
+    return msgspec.structs.replace(
         asked(question, hit, language=language),
         sentences={checksum(one): value for one, value in known.items()},
     )
-    settings = ExtractiveSettings(strictness=strictness, max_quotes=1)
-    found = ExtractiveGenerator(WordCounter(), settings).draft(request)
-    return "".join(found.pieces), found.refused
 
 
 @pytest.mark.parametrize(
@@ -82,6 +90,33 @@ def test_within_a_language_the_nearest_sentence_is_told_from_others() -> None:
     quoted, refused = draft(QUESTION, LIBRARY, near)
     assert not refused and f"{LIBRARY[3]} [1]" in quoted
     assert draft(QUESTION, LIBRARY, near, strictness=99.0)[1]
+
+
+@pytest.mark.parametrize(
+    ("question", "texts", "place", "opening"),
+    [
+        (QUESTION, LIBRARY, 3, "I found no plain answer in the documents."),
+        ("船员里谁现在划船？", FERRY, 2, "在现有文档中没有找到直接的答案"),
+    ],
+)
+def test_what_is_likelier_no_answer_is_told_as_the_nearest(
+    question: str, texts: tuple[str, ...], place: int, opening: str
+) -> None:
+    def told(nearest: float, plain_from: float = 0.7) -> Draft:
+        near = dict.fromkeys(texts, 0.5) | {texts[place]: nearest}
+        request = near_request(question, texts, near)
+        settings = ExtractiveSettings(max_quotes=1, plain_from=plain_from)
+        return ExtractiveGenerator(WordCounter(), settings).draft(request)
+
+    drafts = [told(0.5 + step / 8) for step in range(60)]
+    kinds = [(one.refused, one.unsure) for one in drafts]
+    refused, unsure, plain = (True, False), (False, True), (False, False)
+    assert kinds == sorted(kinds, key=[refused, unsure, plain].index), "in this order"
+    assert {refused, unsure, plain} == set(kinds)
+    first = drafts[kinds.index(unsure)]
+    assert first.pieces[0].startswith(opening) and texts[place] in first.pieces[1]
+    assert "[1]" in first.pieces[1]
+    assert not told(0.5 + kinds.index(unsure) / 8, plain_from=0.0).unsure
 
 
 def test_within_a_language_what_stands_out_no_more_than_others_answers_nothing() -> None:

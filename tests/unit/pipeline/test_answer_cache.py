@@ -256,6 +256,7 @@ def spoiled(life: Life, how: str) -> None:
         "cut": {"finish_reason": "length"},
         "degraded": {"degradations": (msgspec.convert(["r", "bm25", "x"], tuple),)},
         "refused": {"refused": True},
+        "unsure": {"unsure": True},
         "uncited": {"citations": ()},
         "invalid": {"invalid_citations": 1},
     }
@@ -269,7 +270,7 @@ def spoiled(life: Life, how: str) -> None:
 
 @pytest.mark.parametrize(
     "how",
-    ["cut", "degraded", "refused", "uncited", "invalid", "unsupported", "wrong number"],
+    ["cut", "degraded", "refused", "unsure", "uncited", "invalid", "unsupported", "wrong number"],
 )
 async def test_what_is_not_whole_and_supported_is_not_kept(how: str) -> None:
     tier = Tier()

@@ -73,6 +73,7 @@ class _Citation(msgspec.Struct, frozen=True):
 
 class _Extra(msgspec.Struct, frozen=True):
     refused: bool = False
+    unsure: bool = False
     rung: str = ""
 
 
@@ -154,7 +155,8 @@ class RemoteTarget:
             raise EngineError("the server's answer has no choice.")
         cited = tuple(Cited(one.index, one.document_id, one.text) for one in found.citations)
         text = found.choices[0].message.content or ""
-        return Said(text, cited, found.forebay.refused, found.forebay.rung)
+        told = found.forebay
+        return Said(text, cited, told.refused, told.rung, told.unsure)
 
     async def put(self, document: Document) -> None:
         """PUT a document; it is searchable by words when this returns, by vectors soon after."""

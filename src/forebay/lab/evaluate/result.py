@@ -21,6 +21,7 @@ TIMES = (SEARCH_S, ANSWER_S)
 """Values of a question that are seconds."""
 REFUSED = "refused_with_answer"
 INVENTED = "answered_without_answer"
+UNSURE = "told_as_nearest"
 ERRORS = (REFUSED, INVENTED)
 """Measures of which less is better."""
 

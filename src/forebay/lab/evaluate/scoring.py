@@ -19,6 +19,7 @@ from forebay.lab.evaluate.result import (
     REFUSED,
     SEARCH_S,
     TIMES,
+    UNSURE,
     Mean,
     Row,
     SetResult,
@@ -99,8 +100,11 @@ def score_answer(question: Question, said: Said, supporting: Supporting) -> Valu
     """
     values: Values = {}
     if question.answerable is not None:
-        name = REFUSED if question.answerable else INVENTED
-        values[name] = float(said.refused == question.answerable)
+        if question.answerable:
+            values[REFUSED] = float(said.refused)
+        else:
+            values[INVENTED] = float(not (said.refused or said.unsure))
+        values[UNSURE] = float(said.unsure)
     text = "" if said.refused else without_markers(said.text)
     if question.answers:
         values["em"] = exact_match(text, question.answers)

@@ -34,12 +34,15 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Said(msgspec.Struct, frozen=True):
-    """An answer; ``refused``: it says that the documents hold none."""
+    """An answer; ``refused``: it says that the documents hold none, ``unsure``: that it quotes
+    what comes nearest to one.
+    """
 
     text: str
     citations: tuple[Cited, ...] = ()
     refused: bool = False
     rung: str = ""
+    unsure: bool = False
 
 
 class Target(Protocol):

@@ -189,6 +189,7 @@ _TEXTS: dict[str, tuple[str, str]] = {
     ),
     "refused_with_answer": ("refused, though there is an answer", "有答案却拒答"),
     "answered_without_answer": ("answered, though there is none", "无答案却作答"),
+    "told_as_nearest": ("quoted as the nearest, not as the answer", "只作为最接近的内容给出"),
     "em": ("exact match", "完全匹配"),
     "f1": ("F1", "F1"),
     "answer_found": ("answer found in what is said", "回答中含正确答案"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from forebay.lab.evaluate.datasets import Question, QuestionSet
-from forebay.lab.evaluate.result import ALL, INVENTED, REFUSED
+from forebay.lab.evaluate.result import ALL, INVENTED, REFUSED, UNSURE
 from forebay.lab.evaluate.scoring import Depths, score_answer, score_set
 from forebay.lab.evaluate.target import Cited, Outcome, Passage, Said
 
@@ -45,16 +45,23 @@ def test_chinese_is_compared_by_characters() -> None:
 
 def test_a_refusal_is_right_where_there_is_no_answer() -> None:
     refusal = Said("The documents do not say at nine.", refused=True)
-    assert score_answer(NOWHERE, refusal, all_of_it) == {INVENTED: 0.0}
+    assert score_answer(NOWHERE, refusal, all_of_it) == {INVENTED: 0.0, UNSURE: 0.0}
     wrong = score_answer(FERRY, refusal, all_of_it)
-    assert wrong == {REFUSED: 1.0, "em": 0.0, "f1": 0.0, "answer_found": 0.0}
+    assert wrong == {REFUSED: 1.0, UNSURE: 0.0, "em": 0.0, "f1": 0.0, "answer_found": 0.0}
 
 
 def test_an_answer_where_there_is_none_is_the_other_error() -> None:
     values = score_answer(NOWHERE, Said("Anna painted it."), all_of_it)
-    assert values == {INVENTED: 1.0, "support": 0.0}
+    assert values == {INVENTED: 1.0, UNSURE: 0.0, "support": 0.0}
     cites_nothing = score_answer(FERRY, Said("At nine."), all_of_it)
     assert cites_nothing["citation_precision"] == cites_nothing["citation_recall"] == 0.0
+
+
+def test_what_is_told_as_the_nearest_is_no_refusal_and_no_invention() -> None:
+    nearest = Said("No plain answer; the nearest: at nine.", unsure=True)
+    assert score_answer(NOWHERE, nearest, all_of_it) == {INVENTED: 0.0, UNSURE: 1.0, "support": 0.0}
+    values = score_answer(FERRY, nearest, all_of_it)
+    assert (values[REFUSED], values[UNSURE], values["answer_found"]) == (0.0, 1.0, 1.0)
 
 
 def test_where_nothing_is_known_only_support_is_measured() -> None:
