@@ -36,7 +36,8 @@ def without_siblings(reading: Reading, heads: Sequence[Unit], hits: Sequence[Hit
         about = [one for one, have in enumerate(held) if have >= _HELD]
         for other, have in enumerate(held):
             if have <= _LACKED and any(
-                documents[one] != documents[other] and _is_sibling(term, heads[one], heads[other])
+                documents[one] != documents[other]
+                and _is_sibling(term, reading.terms, heads[one], heads[other])
                 for one in about
             ):
                 lacked.setdefault(other, []).append(at)
@@ -50,9 +51,12 @@ def without_siblings(reading: Reading, heads: Sequence[Unit], hits: Sequence[Hit
     return msgspec.structs.replace(reading, units=units or reading.units)
 
 
-def _is_sibling(term: Term, head: Unit, other: Unit) -> bool:
-    """Whether the place of the word in one title is taken by another word in the other."""
-    return any(mine and theirs and _is_of(term, mine) for mine, theirs in places(head, other))
+def _is_sibling(term: Term, terms: Sequence[Term], head: Unit, other: Unit) -> bool:
+    """Whether the place of the word in one title is taken in the other by a word not asked for."""
+    return any(
+        mine and theirs and _is_of(term, mine) and not any(_is_of(each, theirs) for each in terms)
+        for mine, theirs in places(head, other)
+    )
 
 
 def _is_of(term: Term, words: Tokens) -> bool:

@@ -62,3 +62,25 @@ def test_titles_that_differ_in_nothing_asked_tell_nothing_apart() -> None:
         ("Benefits in Latvia", "A claim is filed within 20 days."),
     )
     assert "45" in text and "20" in text
+
+
+@pytest.mark.parametrize(
+    ("question", "one", "other"),
+    [
+        (
+            "What is the difference between claims in Norway and Latvia?",
+            ("Benefits in Norway", "A claim is filed within 45 days."),
+            ("Benefits in Latvia", "A claim is filed within 20 days."),
+        ),
+        (
+            "东城校区和西山校区的图书馆有什么区别？",
+            ("东城校区指南", "图书馆晚上十点关门。"),
+            ("西山校区指南", "图书馆晚上八点关门。"),
+        ),
+    ],
+)
+def test_things_that_are_compared_exclude_each_other_nowhere(
+    question: str, one: tuple[str, str], other: tuple[str, str]
+) -> None:
+    text = quoted(question, one, other)
+    assert one[1] in text and other[1] in text
