@@ -221,6 +221,34 @@ async def test_a_request_that_the_engine_refuses_is_its_own(tmp_path: Path) -> N
         assert quoted(await ask(made, seed=5)) == "engine_refused"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_who_wants_json_is_never_given_quotations(tmp_path: Path, stream: bool) -> None:
+    form = {"response_format": {"type": "json_object"}, "stream": stream}
+    async with line(tmp_path) as (made, [engine]):
+        assert (await ask(made, **form)).status == 200
+        assert engine.requests[-1]["response_format"] == {"type": "json_object"}
+        engine.status = 500
+        found = [await ask(made, **form, seed=n) for n in range(8)]
+        assert {answer.status for answer in found} == {502, 503}
+        assert found[-1].json["error"]["code"] == "overloaded_engines_out"
+        assert int(found[-1].headers["retry-after"]) >= 1
+        told = await ask(made, response_format={"type": "text"})
+        assert quoted(told) in ("engine_error", "engines_out")
+        await made.nothing_held()
+
+
+async def test_who_wants_json_is_answered_by_the_small_model(tmp_path: Path) -> None:
+    async with line(tmp_path, small=True) as (made, [big, small]):
+        big.status = 500
+        for seed in range(6):
+            answer = await ask(made, response_format={"type": "json_object"}, seed=seed)
+            assert answer.json["forebay"]["model"] == "small-model"
+        small.status = 500
+        answer = await ask(made, response_format={"type": "json_object"}, seed=9)
+        assert answer.status in (502, 503)
+        await made.nothing_held()
+
+
 async def test_it_can_be_switched_off(tmp_path: Path) -> None:
     async with line(tmp_path, "enabled = false") as (made, [engine]):
         engine.status = 500

@@ -439,6 +439,7 @@ def _parts(
         readiness=readiness,
         count_tokens=partial(_count, EstimatedTokenCounter()),
         charging=Charges(answerer.admission),
+        engines=settings.generation.backend != "extractive",
         version=__version__,
     )
 

@@ -43,6 +43,7 @@ def over_engines(parts: AnswerParts, settings: Settings, counter: TokenCounter) 
         engines=EngineLadder(parts.generator, None, *shared),
         quoting=quoting,
         spares=generation.ladder.spares(),
+        engine_spares=generation.ladder.spares(quotes=False),
     )
 
 

@@ -33,6 +33,7 @@ from forebay.wire.encoding import encode_json
 _ROLES = {"developer": "system", "function": "tool"}
 _DEFAULT_TOP_K = 5
 _UNREAD_CHARACTERS = 1_000_000
+_FORMS = ("text", "json_object", "json_schema")
 RoleName = Literal["system", "user", "assistant", "tool"]
 
 
@@ -50,7 +51,7 @@ class ChatRoute:
     async def __call__(self, x: Exchange) -> None:
         """Answer one request."""
         body = await x.json(self._decoder)
-        check_supported(body)
+        check_supported(body, engines=self._parts.engines)
         kb = await self._directory.kb_of_model(x.principal, body.model)
         request = answer_request(kb, body)
         x.kb, x.kb_by_model = kb, True
@@ -195,11 +196,12 @@ def completion(
     )
 
 
-def check_supported(body: ChatRequest) -> None:
+def check_supported(body: ChatRequest, *, engines: bool = True) -> None:
     """Refuse what an answer from documents cannot honour.
 
     ``tools`` are ignored, as a model may that sees no use for them; a ``tool_choice`` that
-    demands a call is refused, because no call will come.
+    demands a call is refused, because no call will come. Without ``engines`` answers are
+    quotations, which have no form but their own.
     """
     if body.n is not None and body.n != 1:
         raise InvalidRequest("n must be 1: one answer is given for each request.", param="n")
@@ -209,6 +211,18 @@ def check_supported(body: ChatRequest) -> None:
         raise InvalidRequest(
             "tool_choice may be none or auto: answers come from documents and call no tool.",
             param="tool_choice",
+        )
+    form = "text" if body.response_format is None else body.response_format.get("type")
+    if form not in _FORMS:
+        raise InvalidRequest(
+            f"response_format.type must be one of {', '.join(_FORMS)}.",
+            param="response_format.type",
+        )
+    if form != "text" and not engines:
+        raise InvalidRequest(
+            f"response_format.type {form} needs an engine: answers here are quotations, which are "
+            "text.",
+            param="response_format.type",
         )
 
 

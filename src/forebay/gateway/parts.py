@@ -67,6 +67,7 @@ class GatewayParts(msgspec.Struct, frozen=True):
     ``count_tokens`` counts an embedding request's tokens off the event loop; without it the
     count is an estimate from characters.
     ``charging`` charges what needs no engine and knows who is denied; None: nobody is.
+    ``engines``: an engine writes answers; else they are quotations.
     """
 
     answering: Answering
@@ -89,4 +90,5 @@ class GatewayParts(msgspec.Struct, frozen=True):
     replays_max_bytes: int = 0
     count_tokens: Callable[[Sequence[str]], int] | None = None
     charging: Charging | None = None
+    engines: bool = True
     version: str = "0"

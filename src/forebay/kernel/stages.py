@@ -168,6 +168,11 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     frequency_penalty: float | None = None
     response_format: Mapping[str, object] | None = None
 
+    @property
+    def formed(self) -> bool:
+        """Whether the answer is to have a form that only an engine can give it."""
+        return self.response_format is not None and self.response_format.get("type") != "text"
+
 
 class GenerationRequest(msgspec.Struct, frozen=True):
     """A built prompt and what it was built from.

@@ -123,8 +123,9 @@ class AnswerParts(msgspec.Struct, frozen=True):
     ``count`` estimates; ``tokens`` corrects that for prompts and for answers that were cut.
     ``serving`` says which version a query may be answered from. ``spares``: refusals of a pool
     after which ``generator`` has another way to answer; ``engines`` does not quote, for prompts
-    whose answer no passage is, and ``quoting`` does nothing else. ``widening`` None: prompts hold
-    hits as they were found. ``questions`` None: what users write is searched as it is.
+    whose answer no passage is, and ``quoting`` does nothing else; ``engine_spares`` are the
+    refusals for whoever wants no quotation. ``widening`` None: prompts hold hits as they were
+    found. ``questions`` None: what users write is searched as it is.
     ``density`` is what engines count for an estimate. ``most_passages`` is what a prompt holds:
     no more are planned, however many are asked for. ``comparing`` None: no sentence has a vector
     of its own.
@@ -142,6 +143,7 @@ class AnswerParts(msgspec.Struct, frozen=True):
     fragility: Fragility | None = None
     widening: Widening | None = None
     spares: frozenset[str] = frozenset()
+    engine_spares: frozenset[str] = frozenset()
     engines: Generator | None = None
     quoting: Generator | None = None
     questions: Questions | None = None
@@ -175,9 +177,8 @@ class AnswerPipeline:
             with ctx.stage("prompt") as record:
                 prompt = await self._counted(ctx, prompt, record)
             await permit.built(prompt.prompt_tokens)
-            engines = None if quotable else self._parts.engines
-            generator = engines or self._parts.generator
-            async with closing(self._generated(ctx, prompt, permit, generator)) as events:
+            generated = self._generated(ctx, prompt, permit, quotable)
+            async with closing(generated) as events:
                 async for event in events:
                     yield event
 
@@ -232,7 +233,7 @@ class AnswerPipeline:
             prompt = await self._built(ctx, request, found, read)
             await permit.built(prompt.prompt_tokens)
             writer, text = self._parts.cite(prompt), ""
-            generated = self._generated(ctx, prompt, permit, self._parts.generator)
+            generated = self._generated(ctx, prompt, permit)
             async with closing(generated) as events:
                 async for event in events:
                     if isinstance(event, Finished):
@@ -348,12 +349,16 @@ class AnswerPipeline:
         passages = min(request.top_k, self._parts.most_passages)
         session = session_of(ctx, request.messages)
         ask = ask_for(ctx, tokens, cap, passages=passages, session=session)
-        return msgspec.structs.replace(ask, spares=self._parts.spares)
+        formed = request.sampling.formed
+        spares = self._parts.engine_spares if formed else self._parts.spares
+        return msgspec.structs.replace(ask, spares=spares)
 
     async def _generated(
-        self, ctx: RequestContext, prompt: GenerationRequest, permit: Permit, generator: Generator
+        self, ctx: RequestContext, prompt: GenerationRequest, permit: Permit, quotable: bool = True
     ) -> AsyncGenerator[TextDelta | Finished, None]:
         """What the generator writes; the permit learns what was used, also of a cut answer."""
+        engines = None if quotable and not prompt.sampling.formed else self._parts.engines
+        generator = engines or self._parts.generator
         finished: Finished | None = None
         texts: list[str] = []
         permit.began(prompt.prompt_tokens)

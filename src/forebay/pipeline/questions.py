@@ -217,7 +217,7 @@ def as_read(prompt: GenerationRequest, read: Understood | None) -> GenerationReq
 
 def in_form(request: AnswerRequest, read: Understood) -> Understood:
     """A question whose answer is to have a form of its own gets no sentence in its place."""
-    if request.sampling.response_format is None or not (read.reply or read.each):
+    if not request.sampling.formed or not (read.reply or read.each):
         return read
     return msgspec.structs.replace(read, reply="", each=False)
 

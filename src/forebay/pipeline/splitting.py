@@ -368,7 +368,7 @@ class SplittingAnswers:
                 elif text := writer.feed(event.text):
                     yield AnswerDelta(text)
         rest, citations, invalid = writer.finish()
-        if request.sampling.response_format is None:
+        if not request.sampling.formed:
             rest += left_out(notes, plan.words)
         if rest:
             yield AnswerDelta(rest)
@@ -402,7 +402,7 @@ class SplittingAnswers:
         """Quotations, where engines did not begin; the failure where that is the text's own."""
         failed, whole = why
         quotes, spares = self._quotes, self._parts.spares
-        wanted = any(others_may(error, spares) for error in failed)
+        wanted = not request.sampling.formed and any(others_may(error, spares) for error in failed)
         if quotes is None or not wanted or ctx.deadline.expired():
             raise failed[0]
         message = question_of(request.messages)
@@ -432,7 +432,7 @@ class SplittingAnswers:
                 async with asyncio.timeout(ctx.deadline.remaining() * _FIRST_SHARE):
                     first = await anext(events)
             except (TimeoutError, EngineError, Overloaded, DeadlineExceeded) as error:
-                if not shown or ctx.deadline.expired():
+                if not shown or prompt.sampling.formed or ctx.deadline.expired():
                     raise
                 late = isinstance(error, TimeoutError | DeadlineExceeded)
                 reason = "timeout" if late else getattr(error, "code", "error")

@@ -76,9 +76,12 @@ class EngineLadderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
         ),
     ] = 1.0
 
-    def spares(self) -> frozenset[str]:
-        """Refusals of a pool after which a request goes on without a place in it."""
-        if not self.enabled:
+    def spares(self, *, quotes: bool = True) -> frozenset[str]:
+        """Refusals of a pool after which a request goes on without a place in it.
+
+        ``quotes``: quotations are an answer to it.
+        """
+        if not self.enabled or not (quotes or self.small_pool):
             return frozenset()
         return _FULL if self.when_busy else frozenset({OUT})
 
@@ -129,7 +132,7 @@ class EngineLadder:
         """The first rung that begins; what it holds is ``stack``'s then."""
         left: list[_Left] = []
         below = self._quoting is not None or bool(self._settings.small_pool)
-        if permit is None or not permit.refusal:
+        if permit is None or permit.refused is None:
             try:
                 return await self._first(ctx, request, stack, below=below)
             except _Left as why:
@@ -137,8 +140,7 @@ class EngineLadder:
                 if permit is not None:
                     permit.lose(why.late_since)
         else:
-            refused = Overloaded("No engine takes this now; try again.", code=permit.refusal)
-            left.append(_Left(refused))
+            left.append(_Left(permit.refused))
         if self._settings.small_pool and permit is not None:
             try:
                 begun = await self._by_small(ctx, request, permit, stack)

@@ -66,31 +66,6 @@ async def test_sampling_and_own_options_reach_the_pipeline() -> None:
     assert (sent.top_k, sent.filter) == (2, {"tags": ("a", "b")})
 
 
-@pytest.mark.parametrize(
-    ("extra", "param"),
-    [
-        ({"n": 2}, "n"),
-        ({"logprobs": True}, "logprobs"),
-        ({"tool_choice": "required"}, "tool_choice"),
-        ({"tool_choice": {"type": "function"}}, "tool_choice"),
-        ({"messages": []}, "messages"),
-        ({"temperature": 9}, "temperature"),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
-            "messages[0].content",
-        ),
-        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content"),
-        ({"messages": [{"role": "user", "content": "  "}]}, "query"),
-    ],
-)
-async def test_what_cannot_be_honoured_is_400(extra: dict[str, Any], param: str) -> None:
-    async with client(World()) as http:
-        response = await http.post(CHAT, json=ASK | extra)
-    assert response.status_code == 400
-    assert response.json()["error"]["type"] == "invalid_request_error"
-    assert response.json()["error"]["param"] == param
-
-
 async def test_a_two_megabyte_prompt_is_taken() -> None:
     body = ASK | {"messages": [{"role": "user", "content": "x" * 2_000_000}]}
     async with client(World()) as http:

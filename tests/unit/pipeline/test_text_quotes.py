@@ -8,9 +8,11 @@ import pytest
 
 from forebay.kernel.errors import (
     ContextTooLong,
+    EngineError,
     EngineRefused,
     ForebayError,
 )
+from forebay.kernel.stages import Sampling
 from forebay.testing.generation import context
 from tests.unit.pipeline.long_texts import (
     NOTHING,
@@ -66,3 +68,23 @@ async def test_what_is_the_texts_own_fault_is_raised_and_not_quoted(error: Foreb
     with pytest.raises(type(error)):
         await service.ask(f"{english(9)}\n\nHow much does each gate weigh?")
     assert service.held() == NOTHING
+
+
+async def test_who_wants_a_form_of_its_own_is_told_why_no_engine_gives_it() -> None:
+    service = Service(quoting=True)
+    service.generator.fails.add("")
+    form = Sampling(response_format={"type": "json_object"})
+    with pytest.raises(EngineError):
+        await service.ask(f"{english(9)}\n\nHow much does gate 7 weigh?", sampling=form)
+    assert service.held() == NOTHING
+
+
+async def test_a_form_of_its_own_is_given_by_engines_alone() -> None:
+    form = Sampling(response_format={"type": "json_object"})
+    message = f"{english(9)}\n\nHow much does each gate weigh?"
+    for failing in ("", "are notes on"):
+        service = Service(quoting=True)
+        service.generator.fails.add(failing)
+        with pytest.raises(EngineError):
+            await service.ask(message, context(timeout_s=20.0), sampling=form)
+        assert service.held() == NOTHING

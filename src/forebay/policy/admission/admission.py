@@ -27,7 +27,7 @@ from forebay.policy.gate import PoolGate, Ticket
 from forebay.policy.hedge import Hedger
 from forebay.policy.quota import Claim, Placing, Refusal, Reservation
 from forebay.policy.tail import TailChange
-from forebay.policy.waiting import Waiters
+from forebay.policy.waiting import SENTENCES, Waiters
 
 _OUT = "overloaded_engines_out"
 FADES = 0.98
@@ -52,7 +52,7 @@ class Permit:
         self.replica = -1
         self.waited_s = 0.0
         self.whole = False
-        self.refusal = ""
+        self.refused: Overloaded | None = None
         self._lost = self._asked = False
         self._signs = 0
         self._a_sign = 1.0  # tokens that came with each, as was thought last
@@ -260,7 +260,7 @@ class Admission:
         """Hold a reservation and a place on a replica for the length of the block.
 
         Raises what ``Desk.reserve`` raises, and ``Overloaded`` when a pool cannot (503); for a
-        reason that ``ask`` can do without a place for, the permit has its ``refusal`` instead.
+        reason that ``ask`` can do without a place for, the permit is ``refused`` instead.
         """
         return _Admitting(self, ask)
 
@@ -381,7 +381,10 @@ class Admission:
             out = bool(spares) and _all_out(gate, self.desk.clock.now())
             if not out and refused.code not in spares:
                 raise
-            permit.refusal = _OUT if out else refused.code
+            if out:
+                after_s = refused.retry_after_s
+                refused = Overloaded(SENTENCES["engines_out"], retry_after_s=after_s, code=_OUT)
+            permit.refused = refused
             self.desk.withdraw(permit.entry)
             return
         permit.pool, permit.replica = permit.entry.engines, ticket.replica
