@@ -117,8 +117,7 @@ class OnnxEncoder:
         """
         if self._states_output is None:
             raise ConfigError("the embedding model gives no vectors of single tokens")
-        ids = np.array([row], np.int64)
-        states: NDArray[np.float32] = self._run(self._states_output, ids, np.ones_like(ids))[0]
+        states: NDArray[np.float32] = self._run(self._states_output, np.array([row], np.int64))[0]
         return states
 
     def encode(self, rows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
@@ -128,19 +127,23 @@ class OnnxEncoder:
         return self._encode(rows)
 
     def _encode(self, rows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        ids, mask = (np.array(rows, np.int64), None) if len(rows) == 1 else self._padded(rows)
+        vectors = self._run(self._output, ids, mask)
+        if vectors.ndim == _STATES_AXES:
+            vectors = pool(vectors, np.ones_like(ids) if mask is None else mask, self._pooling)
+        return normalise(vectors)
+
+    def _padded(self, rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         longest = max(map(len, rows))
         ids = np.full((len(rows), longest), self._pad, np.int64)
         mask = np.zeros((len(rows), longest), np.int64)
         for index, row in enumerate(rows):
             ids[index, : len(row)] = row
             mask[index, : len(row)] = 1
-        vectors = self._run(self._output, ids, mask)
-        if vectors.ndim == _STATES_AXES:
-            vectors = pool(vectors, mask, self._pooling)
-        return normalise(vectors)
+        return ids, mask
 
     def _run(
-        self, output: str, ids: NDArray[np.int64], mask: NDArray[np.int64]
+        self, output: str, ids: NDArray[np.int64], mask: NDArray[np.int64] | None = None
     ) -> NDArray[np.float32]:
         try:
             found = self._session.run([output], self._feed(ids, mask))[0]
@@ -149,8 +152,10 @@ class OnnxEncoder:
             raise EngineError("the embedding model failed on this input") from error
         return np.asarray(found, np.float32)
 
-    def _feed(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> dict[str, Any]:
-        values = {"input_ids": ids, "attention_mask": mask}
+    def _feed(self, ids: NDArray[np.int64], mask: NDArray[np.int64] | None) -> dict[str, Any]:
+        values = {"input_ids": ids}
+        if "attention_mask" in self._inputs:
+            values["attention_mask"] = np.ones_like(ids) if mask is None else mask
         if "token_type_ids" in self._inputs:
             values["token_type_ids"] = np.zeros_like(ids)
         if "position_ids" in self._inputs:
