@@ -67,7 +67,7 @@ class VectorSegment:
         self._order: Ids | None = None if ascending else np.argsort(ids, kind="stable")
         self._sorted = ids if self._order is None else ids[self._order]
         # As long as nothing was removed, ids follow each other.
-        self._gapless = ascending and bool(len(ids)) and ids[-1] - ids[0] == len(ids) - 1
+        self._gapless = bool(len(ids) and (np.diff(self._sorted) == 1).all())
         self._half = _half_precision(flat)
         self._bitmaps: OrderedDict[Demands, Mask] = OrderedDict()
         self._lock = Lock()
@@ -80,11 +80,12 @@ class VectorSegment:
         if not len(self.ids):
             return np.full(len(chunk_ids), -1, np.int64)
         if self._gapless:
-            rows = chunk_ids - self.ids[0]
-            return np.where((rows >= 0) & (rows < len(self.ids)), rows, -1)
-        place = np.minimum(np.searchsorted(self._sorted, chunk_ids), len(self.ids) - 1)
-        found = self._sorted[place] == chunk_ids
-        rows = place if self._order is None else self._order[place]
+            place = chunk_ids - self._sorted[0]
+            found = (place >= 0) & (place < len(self.ids))
+        else:
+            place = np.minimum(np.searchsorted(self._sorted, chunk_ids), len(self.ids) - 1)
+            found = self._sorted[place] == chunk_ids
+        rows = place if self._order is None else self._order.take(place, mode="clip")
         return np.where(found, rows, -1)
 
     def vectors(self, rows: npt.NDArray[np.int64]) -> Floats32:

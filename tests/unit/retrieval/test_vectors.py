@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from forebay.kernel.errors import StoreError
 from forebay.retrieval import KbIndex, RetrievalSettings, VectorSettings
 from forebay.retrieval.keys import filter_keys
+from forebay.retrieval.segment_build import BuildJob, build
+from forebay.retrieval.segments import open_segment
 from forebay.testing.index_feed import MemoryIndexFeed
 
 DIMENSIONS = 16
@@ -175,6 +177,26 @@ def test_a_build_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert found(index, query, 5) == exact(record, query, 5)
     assert not list(tmp_path.glob("input-*"))
     index.close()
+
+
+def test_a_graph_lies_in_the_order_of_its_links(tmp_path: Path) -> None:
+    chance = np.random.default_rng(6)
+    middles = unit(chance, 20)
+    vectors = np.tile(middles, (30, 1)) + 0.02 * unit(chance, 600)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    ids = np.arange(100, 700)
+    file = build(BuildJob(str(tmp_path), "segment-1", "hnsw", GRAPH.vector), ids, vectors)
+    segment = open_segment(tmp_path, file, 1)
+    assert segment is not None
+    rows = segment.positions(ids)
+    assert sorted(rows.tolist()) == list(range(600))
+    assert np.abs(segment.vectors(rows) - vectors).max() < 1e-3
+    assert segment.positions(np.array([99, 700])).tolist() == [-1, -1]
+    for middle in middles:
+        hits, _ = segment.search(middle[None], 10, None, GRAPH.vector)
+        assert len(set((hits % 20).tolist())) == 1
+        # Each of its thirty neighbours lay twenty rows from the next.
+        assert np.median(np.diff(np.sort(segment.positions(hits)))) < 10
 
 
 def test_ivfpq_segments_are_refined_by_the_raw_vectors(tmp_path: Path) -> None:
