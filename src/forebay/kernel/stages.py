@@ -87,6 +87,22 @@ class SearchRequest(msgspec.Struct, frozen=True):
     kind: QueryKind | None = None
     hypothesis: str = ""
 
+    @property
+    def unranked(self) -> int:
+        """How many hits are wanted where nothing tells how to order them anew."""
+        return self.top_k
+
+
+class WideSearch(SearchRequest, frozen=True):
+    """A search for candidates that are ordered anew, of which the best ``shown`` remain."""
+
+    shown: int = 1
+
+    @property
+    def unranked(self) -> int:
+        """See ``SearchRequest``."""
+        return self.shown
+
 
 class Told(msgspec.Struct, frozen=True):
     """Per hit a score, which orders them, and a calibrated relevance in 0..1."""

@@ -29,6 +29,7 @@ from forebay.kernel.stages import (
     SearchRequest,
     SearchResult,
     Told,
+    WideSearch,
 )
 from forebay.kernel.turns import Turn
 from forebay.pipeline.rerank_tally import Model, RerankTally
@@ -106,7 +107,8 @@ class RerankingRetriever:
         """See ``Retriever``; ``Hit.rerank`` is a hit's relevance where it was ordered anew."""
         wanted = request.top_k
         wide = max(wanted, self._parts.settings.candidates)
-        found = await self._inner.retrieve(ctx, msgspec.structs.replace(request, top_k=wide))
+        fields = {**msgspec.structs.asdict(request), "top_k": wide}
+        found = await self._inner.retrieve(ctx, WideSearch(**fields, shown=wanted))
         order = await self._ordered(ctx, request.query, found)
         if order is None:
             self._tally.ordered("search")

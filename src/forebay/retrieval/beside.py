@@ -44,7 +44,8 @@ def _answer(searching: Searching, search: Search, words: Words, leg: VectorLeg) 
     ranked = fuse_legs(search, words.query, words.hits, leg, _WORDS_ALONE, credit)
     # Cosines to a chunk are none to the question.
     unseen = msgspec.structs.replace(ranked, cosine=np.full(len(ranked.ids), np.nan))
-    hits, fused = fetch(search, unseen, distinct=settings.distinct)
+    wanted = search.request.unranked
+    hits, fused = fetch(search, unseen, distinct=settings.distinct, wanted=wanted)
     vectors = search.snapshot.vectors
     constants = meaning_constants(
         vectors.fingerprint or "", leg.query, leg.cosine, leg.background, (_WORDS_ALONE, credit)

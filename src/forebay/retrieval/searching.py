@@ -264,7 +264,7 @@ async def beyond_copies(
     """
     result = await retrieve(search)
     found = result.evidence
-    if found is None or len(result.hits) >= search.request.top_k:
+    if found is None or found.fused.full:
         return result
     if not (found.words.full or (found.vectors is not None and found.vectors.full)):
         return result
@@ -273,18 +273,18 @@ async def beyond_copies(
 
 
 def fetch(
-    search: Search, ranked: Ranked, *, distinct: bool, by_words: bool = True
+    search: Search, ranked: Ranked, *, distinct: bool, by_words: bool = True, wanted: int = 0
 ) -> tuple[tuple[Hit, ...], Fused]:
-    """Fetch texts, best first, until ``top_k`` remain; return these, and how they led.
+    """Fetch texts, best first, until ``wanted`` remain; return these, and how they led.
 
     What has vanished or is newer than the snapshot is noted as gone, what does not meet the demands
     dropped: the legs have filtered already, but no text leaves on their word alone. ``distinct``:
     nor does what says nothing that a better hit does not say. ``by_words``: the word index may be
-    asked.
+    asked. ``wanted`` 0: ``top_k``.
     """
     hits: list[Hit] = []
     places: list[int] = []
-    wanted = search.request.top_k
+    wanted = wanted or search.request.top_k
     step = min(_ROWS_AT_ONCE, wanted + 2)
     copies = _copies(search, ranked, step if by_words else 0) if distinct else None
     for start in range(0, len(ranked.ids), step):

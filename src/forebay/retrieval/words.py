@@ -166,7 +166,8 @@ def answer_by_words(
     unseen = np.full(len(words.hits.ids), np.nan)
     shares = words_score(words.hits.scores, words.query.ideal)
     ranked = Ranked(words.hits.ids, shares, words.hits.scores, unseen, words.hits.packed)
-    hits, fused = fetch(search, ranked, distinct=searching.settings.distinct)
+    distinct, wanted = searching.settings.distinct, search.request.unranked
+    hits, fused = fetch(search, ranked, distinct=distinct, wanted=wanted)
     if words.exit.taken:
         fused = fused.within(words.exit.leeway)
     asked = msgspec.structs.replace(asked_of(search, words.query), alone=alone)

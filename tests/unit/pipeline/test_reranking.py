@@ -104,7 +104,7 @@ async def test_the_light_model_orders_and_the_order_rests_on_all(pool: ThreadPoo
     found, ctx = Found(), context()
     retriever = RerankingRetriever(found, RerankingParts(light(), pool, PATIENT))
     result = await retriever.retrieve(ctx, SearchRequest("kb", "q", top_k=2))
-    assert found.asked[0].top_k == 30
+    assert (found.asked[0].top_k, found.asked[0].unranked) == (30, 2)
     assert ids(result) == [2, 4]
     assert [hit.rerank for hit in result.hits] == [0.6, 0.55]
     assert [hit.score for hit in result.hits] == [0.9, 0.8], "the search's scores, by place"

@@ -8,13 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import numpy as np
 import pytest
 
 from forebay.kernel.clock import Deadline, SystemClock
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.documents import Vectors
-from forebay.kernel.stages import QueryKind, SearchRequest, SearchResult
+from forebay.kernel.stages import QueryKind, SearchRequest, SearchResult, WideSearch
 from forebay.retrieval import (
     FusionSettings,
     HybridRetriever,
@@ -78,6 +79,7 @@ class Library:
         kind: QueryKind | None = None,
         groups: frozenset[str] | None = None,
         settings: RetrievalSettings | None = None,
+        shown: int = 0,
     ) -> SearchResult:
         self.index.refresh()
         clock = SystemClock()
@@ -91,6 +93,8 @@ class Library:
             lambda _: self.index, self.embedder, settings or RetrievalSettings(), self.pool
         )
         request = SearchRequest("kb", query, top_k, kind=kind)
+        if shown:
+            request = WideSearch(**msgspec.structs.asdict(request), shown=shown)
         found = asyncio.run(retriever.retrieve(ctx, request))
         assert not ctx.degradations and ctx.rung == found.rung
         return found
@@ -118,6 +122,16 @@ def test_sure_words_spare_the_embedder_and_may_be_kept(library: Library) -> None
     assert (found.rung, library.embedder.asked) == ("bm25", 0)
     assert texts(found)[0] == RETURNS
     assert found.evidence is not None and found.evidence.vectors is None
+
+
+def test_what_leaves_early_reads_no_more_than_is_shown(library: Library) -> None:
+    alone, found = library.ask(SURE, top_k=2), library.ask(SURE, top_k=20, shown=2)
+    assert found.rung == "bm25"
+    assert texts(found) == texts(alone)
+    assert found.evidence is not None and alone.evidence is not None
+    assert found.evidence.fused == alone.evidence.fused
+    both = library.ask("How often is the technician there?", top_k=20, shown=2)
+    assert both.rung == "vector+bm25" and len(both.hits) == 20, "these can be ordered anew"
 
 
 def test_doubtful_words_ask_for_vectors(library: Library) -> None:
