@@ -35,6 +35,7 @@ _IDLE = frozenset({"the", "The", "an", "please", "Please"})
 _WORDS = re.compile(r"[^\W\d\uff00-\uffef]+")
 _PROBES, _WINDOW, _WORD = 4, 24, 10
 _NUMBERS = re.compile(r"\d+")
+_DIGITS = re.compile("[0-9]+")
 
 _MARKS, _MARKS_MIN = 1024, 8
 _SAMPLED = 4
@@ -134,9 +135,10 @@ class _Kept:
 
 
 def _may_hold(kept: ChunkRow, row: ChunkRow, words: list[str]) -> bool:
-    """Whether it is worth cutting sentences: all but one word looked at of ``row`` is in ``kept``.
+    """Whether it is worth cutting sentences: of what was looked at of ``row``, all but one is in
+    ``kept``.
 
-    Typography inside two of these words hides a duplicate, which does no harm.
+    Typography inside two of these words and numbers hides a duplicate, which does no harm.
     """
     missed = 0
     for word in words:
@@ -151,10 +153,14 @@ def _may_hold(kept: ChunkRow, row: ChunkRow, words: list[str]) -> bool:
 
 
 def _looked_at(text: str) -> list[str]:
-    """Return the longest word, or part of one, at some places of ``text``."""
+    """Return the longest word, or part of one, and the longest number at some places of ``text``.
+
+    Tables have the same words, and other numbers.
+    """
     step = len(text) // (_PROBES + 1)
-    windows = (text[step * place :][:_WINDOW] for place in range(1, _PROBES + 1))
-    return [max(_WORDS.findall(window), key=len, default="")[:_WORD] for window in windows]
+    windows = [text[step * place :][:_WINDOW] for place in range(1, _PROBES + 1)]
+    words = [max(_WORDS.findall(window), key=len, default="")[:_WORD] for window in windows]
+    return words + [max(_DIGITS.findall(window), key=len, default="") for window in windows]
 
 
 def _holds(said: frozenset[str], text: str) -> bool:

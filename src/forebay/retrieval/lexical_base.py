@@ -22,7 +22,7 @@ Ids = npt.NDArray[np.int64]
 NO_IDS: Ids = np.empty(0, np.int64)
 CHINESE = "zh"
 _ALLOWED_SETS_MAX = 32
-_IDF_MAX = 20_000
+_HELD_MAX = 20_000
 _FEW_IDS = 2048
 _DENSE = 4
 """A run of ids with at most this many times their number between its ends is asked as a range."""
@@ -46,7 +46,7 @@ class LexicalBase:
         self._facts = facts
         self._lock = Lock()
         self._allowed: OrderedDict[Demands, Ids] = OrderedDict()
-        self._idf: dict[str, float] = {}
+        self._held: dict[str, int] = {}
         self._witness: tuple[str, int] = ("", 0)
         self._read = 0
         self.chunks = 0 if searcher is None else searcher.num_docs
@@ -73,7 +73,7 @@ class LexicalBase:
         """Return how many living chunks hold ``term``."""
         if self._searcher is None:
             return 0
-        known = self._searcher.doc_freq("body", term)
+        known = self._holding(term)
         if known > self._witness[1]:
             self._witness = (term, known)
         if known and self._counted != self.chunks:
@@ -212,20 +212,26 @@ class LexicalBase:
         clauses = []
         for term, idf in weights:
             found = tantivy.Query.term_query(self._schema, "body", term, "freq")
-            boosted = tantivy.Query.boost_query(found, idf / self._engine_idf(term))
+            boost = idf / self._engine_idf(term)
+            # Where nothing is dead, the engine's idf is ours.
+            boosted = found if boost == 1.0 else tantivy.Query.boost_query(found, boost)
             clauses.append((tantivy.Occur.Should, boosted))
         return tantivy.Query.boolean_query(clauses)
 
     def _engine_idf(self, term: str) -> float:
+        held = self._holding(term)
+        return math.log1p((self._counted - held + 0.5) / (held + 0.5))
+
+    def _holding(self, term: str) -> int:
+        """How many chunks the engine counts for ``term``, dead ones too."""
         assert self._searcher is not None
-        known = self._idf.get(term)
-        if known is None:
+        held = self._held.get(term)
+        if held is None:
             held = self._searcher.doc_freq("body", term)
-            known = math.log1p((self._counted - held + 0.5) / (held + 0.5))
-            if len(self._idf) >= _IDF_MAX:
-                self._idf.clear()
-            self._idf[term] = known
-        return known
+            if len(self._held) >= _HELD_MAX:
+                self._held.clear()
+            self._held[term] = held
+        return held
 
     def _demand(self, keys: tuple[str, ...]) -> tantivy.Query:
         if not keys:

@@ -6,6 +6,7 @@ are inner products, because every vector is L2-normalised.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ SegmentKind = Literal["exact", "hnsw", "ivfpq"]
 Demands = tuple[tuple[str, ...], ...]
 
 _BITMAPS_MAX = 32
+_HNSW = "SearchParametersHNSW"
 
 
 class SegmentFile(msgspec.Struct, frozen=True):
@@ -123,7 +125,7 @@ class VectorSegment:
         elif self.kind == "hnsw":
             wide = max(settings.hnsw_ef_search, limit)
             wide = min(int(wide / share), 4 * wide) if bits is not None else wide
-            parameters = _parameters("SearchParametersHNSW", bits, efSearch=wide)
+            parameters = _as_wide(wide) if bits is None else _parameters(_HNSW, bits, efSearch=wide)
             scores, rows = self.index.search(query, limit, params=parameters)
         else:
             scores, rows = self._refined(query, limit, bits, settings)
@@ -146,6 +148,12 @@ class VectorSegment:
 def _mask(usable: Mask | None) -> Mask:
     assert usable is not None
     return usable
+
+
+@functools.lru_cache
+def _as_wide(width: int) -> Any:
+    """The parameters of a search of all rows of a graph; to make them takes it a twentieth."""
+    return _parameters(_HNSW, None, efSearch=width)
 
 
 def _parameters(kind: str, bits: Bits | None, **values: int) -> Any:

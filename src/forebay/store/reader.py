@@ -28,6 +28,7 @@ from forebay.store.rows import (
     document_info,
     document_page,
     get_kb,
+    kb_number,
     vector_blobs,
     visible_info,
 )
@@ -245,7 +246,7 @@ class StoreReader:
     def rows(self, kb: str, chunk_ids: Sequence[int]) -> list[ChunkRow]:
         """The chunks that still exist, in the order asked."""
         with self._pool.snapshot() as connection:
-            return chunk_rows(connection, get_kb(connection, kb).id, chunk_ids)
+            return chunk_rows(connection, kb_number(connection, kb), chunk_ids)
 
     def vectors(self, kb: str, chunk_ids: Sequence[int]) -> Vectors:
         """The vectors that exist among ``chunk_ids``, in the order asked."""

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from forebay.kernel.documents import ChunkRow
+from forebay.retrieval import duplicates
 from forebay.retrieval.counts import pack_facts
 from forebay.retrieval.duplicates import Distinct, nearness, sentences
 from forebay.retrieval.terms import Analyzer
@@ -188,6 +189,19 @@ def test_with_facts_the_same_are_taken_and_fewer_compared(seed: int) -> None:
     facts = [packed(one) if chance.random() < 0.9 else None for one in rows]
     assert taken_of(rows, facts) == plain
     assert not all(plain)
+
+
+def test_tables_of_other_numbers_are_not_cut_into_sentences(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[str] = []
+    monkeypatch.setattr(duplicates, "_holds", lambda said, text: compared.append(text))
+    years = "Year | Revenues | Expenses\n" + "\n".join(
+        f"{y} | {y * 37}.5 | {y * 91}" for y in range(9)
+    )
+    others = years.translate(str.maketrans("0123456789", "5678901234"))
+    assert not same(years, others) and not compared
+    assert not same(years, years) and compared == [years]
 
 
 def test_texts_of_other_words_are_not_near() -> None:
