@@ -17,7 +17,7 @@ from forebay.generation.pools import Pool, Replica
 from forebay.generation.settings import EngineSettings
 from forebay.kernel.clock import Clock, Deadline
 from forebay.kernel.context import Principal, RequestContext
-from forebay.kernel.errors import ForebayError
+from forebay.kernel.errors import DeadlineExceeded, ForebayError
 from forebay.policy.admission import Admission
 from forebay.policy.admission.lanes import LONG
 
@@ -50,7 +50,7 @@ class Warmer:
         self._told: Set[tuple[str, int]] = frozenset()
         self._settings = settings
         self._clock = clock
-        self._cold: dict[tuple[str, int], float] = {}
+        self._cold: dict[tuple[str, int], tuple[float, str]] = {}
         self._began_at = clock.now()
         self._done = asyncio.Event()
         if not settings.warm_timeout_s:
@@ -63,13 +63,16 @@ class Warmer:
     def shortcomings(self) -> tuple[str, ...]:
         """Engines that did not answer their first request or are left alone, in sentences."""
         cold = tuple(
-            f"replica {number + 1} of pool {pool} did not answer when it was warmed"
-            for pool, number in self._cold
+            f"replica {number + 1} of pool {pool} failed when it was warmed: {why}"
+            for (pool, number), (_, why) in self._cold.items()
         )
+        alone = self._resting()
         resting = tuple(
-            f"replica {number + 1} of pool {pool} fails or hangs and is left alone"
-            for pool, number in sorted(self._resting())
-            if (pool, number) not in self._cold
+            f"replica {number + 1} of pool {pool.settings.name} fails or hangs and is left alone"
+            + _because(replica)
+            for pool in self._generator.pools
+            for number, replica in enumerate(pool.replicas)
+            if (where := (pool.settings.name, number)) in alone and where not in self._cold
         )
         return cold + resting
 
@@ -99,8 +102,9 @@ class Warmer:
             for number, replica in enumerate(pool.replicas):
                 before, now = (name, number) in self._told, (name, number) in resting
                 if now and not before:
+                    why = _because(replica)
                     log.warning(
-                        "engine %s of pool %s fails or hangs: left alone", replica.url, name
+                        "engine %s of pool %s fails or hangs%s: left alone", replica.url, name, why
                     )
                 elif before and not now:
                     log.warning("engine %s of pool %s is used again", replica.url, name)
@@ -110,8 +114,9 @@ class Warmer:
         now, name = self._clock.now(), pool.settings.name
         if self._busy(name):
             return False
-        failed_at = self._cold.get((name, number))
-        if failed_at is not None:
+        cold = self._cold.get((name, number))
+        if cold is not None:
+            failed_at, _ = cold
             if replica.answered_at > failed_at:
                 del self._cold[name, number]  # a client's request found it alive
                 return False
@@ -138,16 +143,19 @@ class Warmer:
             async with asyncio.timeout(limit_s):
                 await self._generator.warm(ctx, pool, number)
         except (ForebayError, TimeoutError) as error:
-            if (name, number) not in self._cold:
-                log.warning(
-                    "engine %s of pool %s did not answer when warmed: %s",
-                    pool.replicas[number].url,
-                    name,
-                    str(error) or "no token in time",
-                )
-            self._cold[name, number] = self._clock.now()
+            late = isinstance(error, TimeoutError | DeadlineExceeded)
+            why = "no token in time" if late else str(error).rstrip(".")
+            _, before = self._cold.get((name, number), (0.0, ""))
+            if why != before:
+                where = pool.replicas[number].url
+                log.warning("engine %s of pool %s failed when warmed: %s", where, name, why)
+            self._cold[name, number] = self._clock.now(), why
         else:
             self._cold.pop((name, number), None)
+
+
+def _because(replica: Replica) -> str:
+    return f" ({replica.failure.rstrip('.')})" if replica.failure else ""
 
 
 @asynccontextmanager

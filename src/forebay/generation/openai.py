@@ -34,6 +34,7 @@ from forebay.kernel.errors import (
     ForebayError,
     Overloaded,
     Unavailable,
+    http_words,
 )
 from forebay.kernel.stages import (
     Finished,
@@ -128,8 +129,9 @@ class OpenAIGenerator:
             async with aclosing(self._attempt(ctx, pool, replica, _WARMING)) as events:
                 async for _ in events:
                     replica.answered_at = ctx.clock.now()
-        except _TryNext as failed:
-            raise failed.error from failed
+        except (_TryNext, EngineRefused) as error:
+            replica.fail(_failure_of(error), ctx.clock.now())
+            raise error.error if isinstance(error, _TryNext) else error from error.__cause__
 
     async def close(self) -> None:
         """Close every connection; requests under way fail."""
@@ -174,13 +176,6 @@ class OpenAIGenerator:
                 return
             except _TryNext as passed_over:
                 failure = passed_over.error
-                log.warning(
-                    "engine %s of pool %s: %s (%s)",
-                    replica.url,
-                    pool.settings.name,
-                    failure.message,
-                    passed_over.__cause__ or "it answered so",
-                )
         raise failure
 
     async def _connected(
@@ -196,6 +191,17 @@ class OpenAIGenerator:
                 async for event in events:
                     replica.answered_at = ctx.clock.now()
                     yield event
+        except (_TryNext, EngineRefused) as error:
+            why = _failure_of(error)
+            if why and pool.failed(replica, why, ctx.clock.now()):
+                log.warning(
+                    "engine %s of pool %s: %s (%s)",
+                    replica.url,
+                    pool.settings.name,
+                    why,
+                    error.__cause__ or "it answered so",
+                )
+            raise
         finally:
             replica.outstanding -= 1
 
@@ -451,6 +457,13 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
         return
 
 
+def _failure_of(error: _TryNext | EngineRefused) -> str:
+    """What speaks against a replica; empty where the request itself was refused."""
+    if isinstance(error, _TryNext):
+        return error.error.message
+    return error.message if error.set_up_wrongly else ""
+
+
 def _refuse(response: aiohttp.ClientResponse) -> None:
     """Turn a status into an error; the engine's own words are not passed on."""
     status = response.status
@@ -459,5 +472,6 @@ def _refuse(response: aiohttp.ClientResponse) -> None:
         after = min(float(wait), _RETRY_AFTER_MAX_S) if wait.isdecimal() else 1.0
         raise _TryNext(Overloaded("The engine is overloaded.", retry_after_s=after))
     if 400 <= status < 500 and status != _LATE:
-        raise EngineRefused(f"The engine refused the request (HTTP {status}).", status=status)
-    raise _TryNext(EngineError(f"The engine failed (HTTP {status})."))
+        told = f"The engine refused the request ({http_words(status)})."
+        raise EngineRefused(told, status=status)
+    raise _TryNext(EngineError(f"The engine failed ({http_words(status)})."))

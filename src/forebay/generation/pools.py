@@ -8,6 +8,8 @@ from forebay.generation.connections import Connections, KeepAll, MakeSizing
 from forebay.generation.settings import EngineSettings, PoolSettings
 from forebay.kernel.errors import ConfigError, ContextTooLong
 
+_QUIET_S = 60.0
+
 
 class Replica:
     """One endpoint of a pool and what is under way there."""
@@ -17,6 +19,17 @@ class Replica:
         self.url = base_url.rstrip("/") + "/chat/completions"
         self.outstanding = 0
         self.answered_at = float("-inf")
+        self.failed_at = float("-inf")
+        self._failure = ""
+
+    def fail(self, why: str, now: float) -> None:
+        """An attempt failed before its first token."""
+        self._failure, self.failed_at = why, now
+
+    @property
+    def failure(self) -> str:
+        """Why the last attempt failed; empty when something was answered since."""
+        return self._failure if self.failed_at > self.answered_at else ""
 
 
 class Pool:
@@ -29,6 +42,19 @@ class Pool:
         self.replicas = tuple(
             Replica(url, Connections(engine, sizing(engine))) for url in settings.base_urls
         )
+        self._told: dict[str, float] = {}
+
+    def failed(self, replica: Replica, why: str, now: float) -> bool:
+        """Note a replica's failure; whether it is news, which what fails on and on is not.
+
+        Told again when the replica has answered meanwhile, once a minute at most.
+        """
+        told_at = self._told.get(why)
+        replica.fail(why, now)
+        if told_at is not None and (now - told_at < _QUIET_S or replica.answered_at < told_at):
+            return False
+        self._told[why] = now
+        return True
 
     def connections(self, now: float) -> dict[str, float]:
         """Connections in use and worth keeping."""

@@ -6,6 +6,7 @@ The gateway alone turns these into HTTP statuses (``forebay.gateway.errors``).
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 
 STRANGE_ANSWERS = (
     OSError,
@@ -200,6 +201,11 @@ class EngineRefused(EngineError):
         super().__init__(message, code=code)
         self.status = status
 
+    @property
+    def set_up_wrongly(self) -> bool:
+        """Whether its key, address or model is wrong: the next request fares no better."""
+        return self.status in {401, 403, 404}
+
 
 class ReembedNeeded(Conflict):
     """The index was built by another embedder; search goes lexical until re-embedding ends."""
@@ -248,6 +254,14 @@ def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
 _LATER = frozenset({408, 425, 429})
 
 
+def http_words(status: int) -> str:
+    """A status as it is told: its number, and its reason where it has a known one."""
+    try:
+        return f"HTTP {status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return f"HTTP {status}"
+
+
 def check_endpoint(name: str, status: int, retry_after: str) -> None:
     """Raise what an endpoint's HTTP status means, told under its ``name``; 200 is fine.
 
@@ -260,6 +274,6 @@ def check_endpoint(name: str, status: int, retry_after: str) -> None:
         raise Overloaded(f"the {name} endpoint is overloaded", retry_after_s=wait_s)
     if 400 <= status < 500:
         raise EngineRefused(
-            f"the {name} endpoint refused the request (HTTP {status})", status=status
+            f"the {name} endpoint refused the request ({http_words(status)})", status=status
         )
     raise EngineError(f"the {name} endpoint failed (HTTP {status})")

@@ -70,8 +70,6 @@ PARTLY_EMBEDDED = "partly_embedded"
 """Why an answer by both legs is flagged: of many chunks only the words could be searched."""
 _AMONG = 10
 """Where the vector leg must have what words were fairly sure of, to have found it (F0.11)."""
-_SET_UP_WRONGLY = frozenset({401, 403, 404})
-"""What an embedder answers whose key, address or model is wrong: the next text fares no better."""
 
 
 class HybridRetriever:
@@ -432,7 +430,7 @@ def _failed(error: Exception) -> PartFailed:
     if not isinstance(error, ForebayError):
         return PartFailed(VECTORS_PART, "embedder_error")
     refused = isinstance(error, InvalidRequest) or (
-        isinstance(error, EngineRefused) and error.status not in _SET_UP_WRONGLY
+        isinstance(error, EngineRefused) and not error.set_up_wrongly
     )
     return PartFailed(VECTORS_PART, error.code, at_fault=not refused)
 

@@ -81,7 +81,10 @@ async def test_an_engine_that_fails_degrades_until_it_answers() -> None:
         engine.status = 500
         async with running(held):
             pass
-        sentence = "replica 1 of pool p did not answer when it was warmed"
+        sentence = (
+            "replica 1 of pool p failed when it was warmed: "
+            "The engine failed (HTTP 500 Internal Server Error)"
+        )
         assert held.warmer.shortcomings() == (sentence,)
         engine.status = 200
         await held.warmer.look()
@@ -95,7 +98,8 @@ async def test_an_engine_that_hangs_is_waited_for_no_longer_than_set() -> None:
     async with EngineServer() as engine, warmed(engine.base_url, timeout_s=0.05) as held:
         engine.gate.clear()
         async with running(held):
-            assert len(held.warmer.shortcomings()) == 1
+            [told] = held.warmer.shortcomings()
+            assert told.endswith("failed when it was warmed: no token in time")
             async with asyncio.timeout(5):
                 await engine.gone.wait()
 
@@ -105,7 +109,8 @@ async def test_a_client_that_was_answered_shows_that_it_lives() -> None:
         engine.status = 401
         async with running(held):
             pass
-        assert len(held.warmer.shortcomings()) == 1
+        [told] = held.warmer.shortcomings()
+        assert told.endswith("The engine refused the request (HTTP 401 Unauthorized)")
         engine.status = 200
         await collect(held.generator, generation_request("?", []))
         [pool] = held.generator.pools
@@ -152,5 +157,9 @@ async def test_an_engine_that_is_left_alone_is_told(caplog: pytest.LogCaptureFix
         await held.warmer.look()
         assert held.warmer.shortcomings() == ()
         told = [record.getMessage() for record in caplog.records]
+        [replica] = held.generator.pools[0].replicas
+        replica.fail("HTTP 401 Unauthorized.", held.clock.now())
+        held.resting = frozenset({("p", 0)})
+        assert held.warmer.shortcomings() == (f"{sentence} (HTTP 401 Unauthorized)",)
         where = f"engine {first.base_url}/chat/completions of pool p"
         assert told == [f"{where} fails or hangs: left alone", f"{where} is used again"]

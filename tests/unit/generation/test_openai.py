@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from forebay.generation.openai import OpenAIGenerator, _Patience
+from forebay.generation.pools import open_pools
 from forebay.generation.settings import EngineSettings, PoolSettings
 from forebay.kernel.errors import (
     ConfigError,
@@ -123,6 +124,46 @@ async def test_a_deadline_that_passes_between_two_reads_is_told() -> None:
     await asyncio.sleep(0.01)
     assert isinstance(body.broken, DeadlineExceeded)
     patience.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (401, "The engine refused the request (HTTP 401 Unauthorized)."),
+        (403, "The engine refused the request (HTTP 403 Forbidden)."),
+        (500, "The engine failed (HTTP 500 Internal Server Error)."),
+        (429, "The engine is overloaded."),
+        (400, ""),
+    ],
+)
+async def test_a_failure_that_goes_on_is_told_once_and_without_the_key(
+    status: int, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with EngineServer() as engine, engines(engine.base_url, key="k-secret") as generator:
+        [replica] = generator.pools[0].replicas
+        engine.status = status
+        for _ in range(3):
+            with pytest.raises(ForebayError):
+                await collect(generator, REQUEST)
+        assert replica.failure == told
+        lines = [record.getMessage() for record in caplog.records]
+        assert [told in line for line in lines] == [True] * bool(told)
+        assert all(replica.url in line and "k-secret" not in line for line in lines)
+        engine.status = 200
+        await collect(generator, REQUEST)
+        assert replica.failure == ""
+
+
+def test_what_comes_back_is_told_again_but_not_each_time() -> None:
+    [pool] = open_pools(
+        (PoolSettings(name="p", base_urls=("http://a",), model="m"),), EngineSettings()
+    )
+    [replica] = pool.replicas
+    assert [pool.failed(replica, "x", now) for now in (0.0, 1.0, 100.0)] == [True, False, False]
+    assert pool.failed(replica, "y", 101.0)
+    for again_at, news in ((101.5, True), (102.5, False), (200.0, True)):
+        replica.answered_at = again_at - 0.1
+        assert pool.failed(replica, "x", again_at) is news
 
 
 async def test_connections_are_used_again() -> None:

@@ -455,9 +455,5 @@ def engines_fault(error: Exception) -> bool:
     Else whoever asks for what an engine refuses takes it from everybody.
     """
     if isinstance(error, EngineRefused):
-        return error.status in _SET_UP_WRONGLY
+        return error.set_up_wrongly
     return not isinstance(error, DeadlineExceeded)
-
-
-_SET_UP_WRONGLY = frozenset({401, 403, 404})
-"""What an engine answers whose key, address or model is wrong: the next request fares no better."""
