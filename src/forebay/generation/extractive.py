@@ -219,7 +219,7 @@ class ExtractiveGenerator:
         pair = opposing(request.question, kind, chosen, reading, request.passages)
         if pair is None or most < 2:
             return chosen
-        rest = [one for one in chosen if one is not pair[0]]
+        rest = sorted((one for one in chosen if one is not pair[0]), key=lambda one: -one.fit)
         return sorted([*pair, *rest[: most - 2]], key=lambda one: (one.passage, one.position))
 
     def _supported(

@@ -19,7 +19,13 @@ from forebay.generation.passages import number_of
 from forebay.generation.quantities import Value, Values, quantities, values_in
 from forebay.generation.quantities import differ as values_differ
 from forebay.generation.ranges import lies_within
-from forebay.generation.sides import asks_whether, contrary, differ, of_another_clause, opposed
+from forebay.generation.sides import (
+    asks_whether,
+    contrary,
+    differ,
+    of_another_clause,
+    opposed,
+)
 from forebay.generation.support import Reading, Scored
 from forebay.generation.terms import NAME_WEIGHT
 from forebay.kernel.documents import Hit
@@ -39,7 +45,10 @@ _KINDS = {
     "floor": ("floor",),
 }
 """What a value is measured in, by the type of thing asked for; any kind where none is."""
+_DAYS = ("weekday", "date")
 _HELD = 0.4
+_NEAR = 0.3
+"""How much a deviation is worth beside what a statement holds of the question."""
 _LEAST = -1.0
 _LEAD = 1.5
 _MOST_LIKE = 4.0
@@ -105,14 +114,16 @@ def opposing(
     """
     if not reading.likeness or not chosen:
         return None
-    best = max(chosen, key=lambda one: (kind.shown(one.unit), one.fit))
+    best = max(chosen, key=lambda one: (kind.shown(one.unit), one.fit + _NEAR * (one.near or 0.0)))
     document = hits[best.passage].chunk.document_id
     told = [one for one in reading.units if one.unit.kind in ("sentence", "item", "row")]
     apart = [one for one in told if hits[one.passage].chunk.document_id != document]
-    if any(one in chosen and differ(question, reading.terms, best, one) for one in apart):
-        return None
     compared = _Compared(question, kind, best, reading, hits)
-    found = [one for one in apart if one not in chosen and compared.may_oppose(one)]
+    if not compared.whether and any(
+        one in chosen and differ(question, reading.terms, best, one) for one in apart
+    ):
+        return None
+    found = [one for one in apart if compared.may_oppose(one)]
     if not found:
         return None
     # No other is before all others in either way.
@@ -123,7 +134,7 @@ def opposing(
             opposed(question, best.unit, other.unit)
             or of_another_clause(reading.terms, best, other)
         ):
-            return best, other
+            return None if other in chosen else (best, other)
     return None
 
 
@@ -140,20 +151,22 @@ class _Compared:
     ) -> None:
         self._kind, self._best = kind, best
         self._reading, self._hits = reading, hits
-        self._whether = asks_whether(question)
+        self.whether = asks_whether(question)
         self._asked = quantities(question)
         self._values = _of_kind(kind, best)
         self._names = [
             at
             for at, term in enumerate(reading.terms)
-            if term.weight >= NAME_WEIGHT and best.said[at] >= _HELD
+            if term.weight >= NAME_WEIGHT
+            and best.said[at] >= _HELD
+            and quantities(term.key).keys().isdisjoint(_DAYS)
         ]
 
     def may_oppose(self, one: Scored) -> bool:
         """Whether it tells another value, or whether what is asked is so, of what has that name."""
         if one.unit.has_han != self._best.unit.has_han:
             return False
-        if not self._whether and not self._tells_another(one):
+        if not self.whether and not self._tells_another(one):
             return False
         said = one.said
         return self._kind.shown(one.unit) and all(said[at] >= _HELD for at in self._names)
@@ -193,7 +206,7 @@ class _Compared:
             middle = median(each.near or 0.0 for each in self._reading.units)
             score += model.lead * _bounded(one.near - next_near) + model.known
             score += model.near * max(-1.0, min(one.near - middle, _MOST_NEAR))
-        if self._whether:
+        if self.whether:
             return score + model.contrary * contrary(best.unit.text, one.unit.text)
         theirs = _of_kind(self._kind, one)
         kinds = self._values.keys() & theirs.keys()

@@ -130,7 +130,7 @@ _QUANTITY = re.compile(
 _PREFIXED = re.compile(
     r"(?P<unit>[€$¥￥£]|\b(?:cny|rmb|usd|eur|gbp)) ?(?P<digits>\d+(?:,\d{3})*(?:\.\d+)?)"
 )
-_MAY = re.compile(r"(?<=\d )may(?= (?!of|and|or|to|at|until|from|in|on)[a-z])")
+_MAY = re.compile(r"(?<=\d )may(?= (?!(?:of|and|or|to|at|until|from|in|on)\b)[a-z])")
 """A verb behind a number, as small as no month is written: "under 14 may climb"."""
 _HALVES = (
     (re.compile(r"\bhalf an hour\b|(?<!个)半个?(?:小时|钟头)"), "duration", 1800.0),
