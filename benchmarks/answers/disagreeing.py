@@ -1,13 +1,13 @@
 """What is answered where documents disagree, over small corpora as companies write them.
 
     python benchmarks/answers/disagreeing.py > benchmarks/answers/disagreeing.json
-    python benchmarks/answers/disagreeing.py --show     # the development set's failures, too
+    python benchmarks/answers/disagreeing.py --show     # and what failed in the sets looked at
 
 Each corpus is a knowledge base of its own, of two to four documents. Everything runs as served, by
 the defaults but for time: parsing, chunking, retrieval, reranking and the extractive generator.
 Questions are about what the documents contradict each other in, about what they say alike in
 other words or notations, and about what differs because it is said of another thing, time or place.
-``disagreeing_sealed.toml`` is looked at as sums only.
+``disagreeing_sealed.toml`` and ``disagreeing_blind.toml`` are looked at as sums only.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from forebay.lab.evaluate.target import Said
 from forebay.pipeline.folders import FolderRequest
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("development", "sealed")
+SHOWN = ("development", "fresh")
+PARTS = (*SHOWN, "sealed", "blind")
 PATIENCE_MS = 60_000
 SENTENCES_WITHIN_S = 600.0
 
@@ -99,7 +100,7 @@ def corpora(part: str) -> list[Corpus]:
 
 
 async def everything(folder: Path) -> list[Row]:
-    """Every question of both sets with its answer."""
+    """Every question of all sets with its answer."""
     replace, plain = msgspec.structs.replace, Settings()
     patient = {"vector_timeout_ms": PATIENCE_MS, "words_timeout_ms": PATIENCE_MS}
     settings = replace(
@@ -170,11 +171,11 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def show(rows: Sequence[Row]) -> None:
-    """Print what went wrong in the development set."""
+    """Print what went wrong in the sets that are looked at."""
     for row in rows:
         asked = row.asked
         good = row.held == len(asked.values) and not row.beside
-        if row.part == PARTS[0] and not good:
+        if row.part in SHOWN and not good:
             text = " ".join(row.said.text.split())
             print(f"{row.language} | {asked.kind} | {asked.text} | {text}", file=sys.stderr)
 
@@ -182,7 +183,7 @@ def show(rows: Sequence[Row]) -> None:
 def main() -> None:
     """Ask, and print the result as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--show", action="store_true", help="development failures to stderr")
+    parser.add_argument("--show", action="store_true", help="failures to stderr")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="forebay-disagreeing-") as folder:
         rows = asyncio.run(everything(Path(folder)))

@@ -69,11 +69,13 @@ class Likeness(Mapping[tuple[int, int], float]):
         self._rows: dict[int, NDArray[np.float32]] = {}
 
     def __getitem__(self, pair: tuple[int, int]) -> float:
-        places, units = self._read
+        places, vectors, scales = self._read
         here, there = places[pair[0]], places[pair[1]]
         if here not in self._rows and there not in self._rows:
             # One of the two will be asked for with many others.
-            self._rows |= {one: units @ units[one] for one in (here, there)}
+            self._rows |= {
+                one: (vectors @ vectors[one]) * (scales * scales[one]) for one in (here, there)
+            }
         row, at = (self._rows[here], there) if here in self._rows else (self._rows[there], here)
         return self._scale.of(float(row[at]))
 
@@ -88,11 +90,11 @@ class Likeness(Mapping[tuple[int, int], float]):
         return len(self._blobs) > 1
 
     @cached_property
-    def _read(self) -> tuple[dict[int, int], NDArray[np.float32]]:
-        """The place of each sentence, and its vector there."""
+    def _read(self) -> tuple[dict[int, int], NDArray[np.float32], NDArray[np.float32]]:
+        """The place of each sentence, and its vector there with the scale of it."""
         rows = np.concatenate([np.frombuffer(blob, self._record) for blob in self._blobs or [b""]])
-        units = rows["vector"].astype(np.float32) * rows["scale"][:, None]
-        return {one: at for at, one in enumerate(rows["checksum"].tolist())}, units
+        places = {one: at for at, one in enumerate(rows["checksum"].tolist())}
+        return places, rows["vector"].astype(np.float32), rows["scale"]
 
 
 @cache
