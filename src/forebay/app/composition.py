@@ -72,7 +72,6 @@ from forebay.policy.ladder import LadderRetriever
 from forebay.policy.quota import SharedQuotas
 from forebay.query import KindedRetriever
 from forebay.rerank import SimilarityReranker, SimilaritySettings
-from forebay.retrieval.variants import respelled
 from forebay.telemetry.metrics import Metrics
 from forebay.telemetry.opening import Telemetry, open_telemetry
 from forebay.telemetry.settings import TelemetrySettings
@@ -171,7 +170,7 @@ async def open_answerer(process: Process, *, share: bool = False) -> AsyncIterat
     reading, settings, counter = process.reading, process.reading.settings, EstimatedTokenCounter()
     async with AsyncExitStack() as stack:
         keyed = await asyncio.to_thread(generation_keys, settings.generation, environment())
-        opened = open_generator(keyed, counter=counter, sizing=_sizing, respell=respelled)
+        opened = open_generator(keyed, counter=counter, sizing=_sizing)
         generator = await stack.enter_async_context(opened)
         tokens = await stack.enter_async_context(open_tokens(_remote(keyed), counter))
         shared = await _shared(process, stack) if share else None

@@ -26,7 +26,6 @@ from forebay.retrieval import (
 from forebay.retrieval.keyword import KEYWORD
 from forebay.retrieval.retriever import HYBRID, MEANING
 from forebay.retrieval.searching import VECTORS_PART, WORDS_PART
-from forebay.retrieval.variants import respelled
 from forebay.retrieval.words import WORDS
 
 
@@ -35,7 +34,7 @@ def over_engines(parts: AnswerParts, settings: Settings, counter: TokenCounter) 
     generation = settings.generation
     if not generation.ladder.enabled or generation.backend == "extractive":
         return parts
-    quoting = ExtractiveGenerator(counter, generation.extractive, respell=respelled)
+    quoting = ExtractiveGenerator(counter, generation.extractive)
     shared = (parts.admission, generation.ladder)
     return msgspec.structs.replace(
         parts,

@@ -13,8 +13,7 @@ MEASURE_BONUS = 0.15
 _ASKS_NUMBER = re.compile(
     r"\b(?:how (?:many|much|long|old|far|often|tall|high|large|big|fast|heavy)|when|what "
     r"(?:year|date|percent\w*|age|time|number|day|price)|which (?:year|number))\b"
-    r"|多少|几|哪年|哪一年|何时|什么时候|什么时间|多久|多长|多大|多高|多远|多重|幾|哪一天|何年"
-    r"|什麼時候",
+    r"|多少|几|哪年|哪一年|何时|什么时候|什么时间|多久|多长|多大|多高|多远|多重|哪一天|何年",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(

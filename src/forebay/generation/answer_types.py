@@ -18,8 +18,7 @@ _NUMBER = (
     rf"[零〇一二两三四五六七八九十百千万半几数]+(?=[{HAN}%]))"
 )
 _TIME = (
-    r"second|minute|hour|day|night|week|month|quarter|year|decade|centur|秒|分钟|小时|分鐘|"
-    r"小時|天|日|周|"
+    r"second|minute|hour|day|night|week|month|quarter|year|decade|centur|秒|分钟|小时|天|日|周|"
     r"星期|礼拜|月|季|年|世纪|刻钟|钟头"
 )
 _LENGTH = r"[cmk]?m\b|met(?:re|er)|kilomet|mile|f(?:ee|oo)t|inch|yard|米|里|尺|寸"
@@ -39,9 +38,9 @@ _ASKS_AND_SHOWS = (
     ),
     (
         "clock",
-        (r"(?<!within )\bwhat time\b|几点|幾點"),
+        (r"(?<!within )\bwhat time\b|几点"),
         (
-            r"\d[:：.]\d\d|\b\d{1,2} ?[ap]\.?m\b|[\d一二三四五六七八九十两]点|(?<!小)时|點|noon|"
+            r"\d[:：.]\d\d|\b\d{1,2} ?[ap]\.?m\b|[\d一二三四五六七八九十两]点|(?<!小)时|noon|"
             r"midnight|"
             rf"{_SPOKEN_TIME}|quarter|中午|午夜|dawn|evening|morning|清晨|傍晚|past|早|晚"
         ),
@@ -68,7 +67,7 @@ _ASKS_AND_SHOWS = (
             r"\bwhen (?:is|was|were|are|did|do|does|will|has|had|can|must|should)\b|"
             r"\bsince (?:when|what)\b|\bwhat date|\bwhich month|"
             r"什么时候|何时|什么时间|哪一?天|几月|"
-            r"哪个月|什麼時候|"
+            r"哪个月|"
             r"日期"
         ),
         (
@@ -76,7 +75,7 @@ _ASKS_AND_SHOWS = (
             r"january|february|march|april|(?:\b(?:in|early|late|of|on|since|until)|\d) may\b|"
             r"\bmay \d|june|july|august|september|october|november|december|day\b|days\b|noon|"
             r"night|morning|evening|summer|winter|spring|autumn|centur|year|month|week|after|"
-            r"before|during|until|when|once|while|early|late|[年月日号天周时點点]|春|夏|秋|冬|世纪|"
+            r"before|during|until|when|once|while|early|late|[年月日号天周时点]|春|夏|秋|冬|世纪|"
             rf"[前后]|{_SPOKEN_TIME}"
         ),
     ),
@@ -85,7 +84,7 @@ _ASKS_AND_SHOWS = (
         (
             r"\bhow (?:long|often|early|late)\b|\bwithin what time\b|"
             r"\bhow many (?:days|hours|weeks|months|years|"
-            r"minutes)\b|多久|多长|多长时间|多長時間|几[天年]|多少[天年]|期限|几个月|几小时|"
+            r"minutes)\b|多久|多长|多长时间|几[天年]|多少[天年]|期限|几个月|几小时|"
             r"多少(?:小时|分钟|个月)"
         ),
         (
@@ -103,7 +102,7 @@ _ASKS_AND_SHOWS = (
             r"is|was|are|were) [\w' -]+ (?:cost|charge|paid|pay|worth)"
         ),
         (
-            r"[元块圆鎊镑¥￥$€£]|cny|rmb|usd|eur|gbp|yuan|dollar|euro|pound|cent|免费|free|price|"
+            r"[元块圆镑¥￥$€£]|cny|rmb|usd|eur|gbp|yuan|dollar|euro|pound|cent|免费|free|price|"
             r"money"
             r"|钱|million|billion|亿|万|\brate|fee"
         ),
@@ -112,7 +111,7 @@ _ASKS_AND_SHOWS = (
         "weight",
         (r"多重|重量|\bhow heavy|\bhow much (?:does|do|did) [\w' -]+ weigh\b|\bweight\b"),
         (
-            r"[千毫]?克|公斤|斤|吨|噸|kg|\bg\b|\d ?(?:g|t)\b|ton(?:s|ne)?|"
+            r"[千毫]?克|公斤|斤|吨|kg|\bg\b|\d ?(?:g|t)\b|ton(?:s|ne)?|"
             r"pound|ounce|gram|mass|weigh|"
             r""
             r"lb|重|重量|磅"
@@ -139,7 +138,7 @@ _ASKS_AND_SHOWS = (
     (
         "floor",
         (r"几楼|几层|哪一?层|哪一?楼|\bwhich floor|\bwhat floor"),
-        (r"floor|stor(?:e?y|ies)|basement|level|[楼层樓]|地下"),
+        (r"floor|stor(?:e?y|ies)|basement|level|[楼层]|地下"),
     ),
     (
         "place",
@@ -147,7 +146,7 @@ _ASKS_AND_SHOWS = (
             r"\bwhere\b|\b(?:which|what) (?:city|country|state|town|village|street|county|"
             r"continent|building|room|school|university|island|region|province)\b|哪里|哪儿|何处|何地|"
             r""
-            r"什么地方|哪个(?:城市|国家|省|市|县|州|地区|地方)|哪(?:国|座城|间|所|条街)|哪裡"
+            r"什么地方|哪个(?:城市|国家|省|市|县|州|地区|地方)|哪(?:国|座城|间|所|条街)"
         ),
         (
             r"\b(?:in|at|near|on|from|into|outside|inside|along|across|through|around|between|"
@@ -191,7 +190,7 @@ _ASKS_AND_SHOWS = (
     ),
     (
         "amount",
-        (r"\bhow (?:many|much)\b|多少|几个|几次|幾"),
+        (r"\bhow (?:many|much)\b|多少|几个|几次"),
         _NUMBER,
     ),
 )
@@ -206,8 +205,8 @@ _CLASSIFIER = re.compile(
 )
 _UNITS = (
     ("seconds?", "秒"),
-    ("minutes?", "分钟|分鐘"),
-    ("hours?", "小时|小時"),
+    ("minutes?", "分钟"),
+    ("hours?", "小时"),
     ("days?", "天"),
     ("weeks?", "周|星期"),
     ("months?", "个?月"),
@@ -226,13 +225,13 @@ _IN_UNIT = tuple(
 """A unit that a question names, and a number of it in either language."""
 _ASKS_WHETHER = re.compile(
     r"^\W*(?:may|can|could|is|are|was|were|do|does|did|must|should|will|has|have)\b"
-    r"|[吗嗎][?？]?\s*$|是否|可不可以|能不能"
+    r"|吗[?？]?\s*$|是否|可不可以|能不能"
 )
 _ASKS_WHAT = re.compile(
     r"\b(?:who|whom|whose|where|which|what|when|how)\b|多少|多[久长大高远重宽深]|[几谁哪]|什么|何"
 )
 _ASKS_IN_UNIT = ("how many ", "多少", "几")
-_ASKS_WHO = re.compile(r"\bwho\b(?!['’]?s\b)|\bwhom\b|\bwhose\b|谁|誰|何人|哪位|什么人|哪个人")
+_ASKS_WHO = re.compile(r"\bwho\b(?!['’]?s\b)|\bwhom\b|\bwhose\b|谁|何人|哪位|什么人|哪个人")
 _ROLE = re.compile(
     r"(?:er|or|ors|ers|ist|ists|ian|ians|man|men|woman|women|staff|head|chief|king|queen|guard"
     r"|president|people|team|children|committee|board|company|department|police|army|family|"
@@ -242,7 +241,7 @@ _ROLE = re.compile(
 _SHORT_ROLES = frozenset("army cook crew head king team wife".split())
 """Roles of four letters, which are too few for an ending to tell anything ("over", "user")."""
 _HAN_ROLE = re.compile(
-    r"(?:[员長长师者家人手民工王皇帝军卫警匠商官兵]|主任|经理|老师|教授|总监|主管|公司|委员会|部门|政府|"
+    r"(?:[员长师者家人手民工王皇帝军卫警匠商官兵]|主任|经理|老师|教授|总监|主管|公司|委员会|部门|政府|"
     r"会计|秘书|队|总统|司机|护士|保安|教练|老板|医生|同事|顾问|助理|助手|"
     r"主席|学生|[组厅局科处部]长|父|母|妻|夫|兄|弟|姐|妹|博士|先生|女士|党)$|·"
 )

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
 
+from forebay.folding import simplified
 from forebay.generation.answer_types import AnswerType
 from forebay.generation.contrast import leans_away
 from forebay.generation.crossing import (
@@ -106,9 +107,6 @@ AGREEING = 1.5
 _OF_OTHERS = 0.6
 """Of what a statement about a sibling holds of the question, what one that answers must hold."""
 
-Respell = Callable[[str, str], str]
-"""A question, and the texts in whose script it is to be written."""
-_SCRIPT_CHARACTERS = 400
 _BRACKETED_NUMBER = re.compile(r"\[(\s*\d[\d\s,，]*)\]")
 
 
@@ -125,21 +123,15 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class ExtractiveGenerator:
-    """Quotes; its cost does not depend on the answer's length.
-
-    ``respell`` writes a question in the script of the texts beside it, so that a question in
-    Traditional characters meets the words of Simplified passages.
-    """
+    """Quotes; its cost does not depend on the answer's length."""
 
     def __init__(
         self,
         counter: TokenCounter,
         settings: ExtractiveSettings | None = None,
         model: SupportModel = SUPPORT,
-        respell: Respell | None = None,
     ) -> None:
         self._counter = counter
-        self._respell = respell or _as_it_is
         self._settings = settings or ExtractiveSettings()
         self._model = model
         self._cache = PassageCache(max_entries=self._settings.cached_passages)
@@ -170,11 +162,12 @@ class ExtractiveGenerator:
     def draft(self, request: GenerationRequest) -> Draft:
         """Choose what to quote; a pure function of the request but for the passage cache."""
         frame = frame_for(request.language)
-        if is_greeting(request.question):
+        question = simplified(request.question[:MAX_QUESTION_CHARACTERS])
+        request = msgspec.structs.replace(request, question=question)
+        if is_greeting(question):
             return Draft((frame.greeting,), refused=True, score=0.0)
-        request = self._in_their_script(request)
-        terms = question_terms(request.question)
-        subject = Subject(request.question, terms)
+        terms = question_terms(question)
+        subject = Subject(question, terms)
         reading = self.read(terms, request, subject)
         heads = [self._cache.get(hit).head for hit in request.passages]
         reading = without_siblings(reading, heads, request.passages)
@@ -182,7 +175,7 @@ class ExtractiveGenerator:
         if request.likeness:
             reading = msgspec.structs.replace(reading, likeness=request.likeness)
         terms = reading.terms
-        asked = AnswerType(request.question), subject
+        asked = AnswerType(question), subject
         score = 0.0 if nearness else self._supported(asked, terms, reading)
         if not terms or score < 0.0:
             return Draft((frame.refusal,), refused=True, score=score)
@@ -202,13 +195,14 @@ class ExtractiveGenerator:
             score = min(score, told)
         told = score >= 0.0 and not of_siblings_only(reading)
         told = told and _OF_OTHERS * reading.another <= max(said_of(reading, one) for one in chosen)
-        if not told or is_another(request.question, terms, reading.held, chosen):
+        if not told or is_another(question, terms, reading.held, chosen):
             return Draft((frame.refusal,), refused=True, score=score)
         chosen = self._with_opposing(request, reading, asked[0], chosen)
         # Words alone are careful: what they let pass below that is right as often as above.
         unsure = nearness is not None and score < self._settings.plain_from
         opening = frame.nearest if unsure else frame.opening
-        pieces = tuple(_write(chosen, frame, opening))
+        quoted = [msgspec.structs.replace(one, unit=one.unit.as_written) for one in chosen]
+        pieces = tuple(_write(quoted, frame, opening))
         return Draft(pieces, refused=False, score=score, unsure=unsure)
 
     def _with_opposing(
@@ -255,13 +249,6 @@ class ExtractiveGenerator:
         told = telling_score(asked, terms, reading, chosen, request.passages, TELLING)
         by_words = min(self._supported(asked, terms, reading), told)
         return max(score, self._settings.plain_from) if by_words >= 0.0 else score
-
-    def _in_their_script(self, request: GenerationRequest) -> GenerationRequest:
-        question = request.question[:MAX_QUESTION_CHARACTERS]
-        if question.isascii():
-            return request
-        texts = "".join(hit.chunk.text[:_SCRIPT_CHARACTERS] for hit in request.passages)
-        return msgspec.structs.replace(request, question=self._respell(question, texts))
 
     def read(
         self, terms: Sequence[Term], request: GenerationRequest, subject: Subject | None = None
@@ -334,10 +321,6 @@ class ExtractiveGenerator:
                     kept = without_lesser(reading.terms, kept)
                 return sorted(kept, key=lambda one: (one.passage, one.position))
         return chosen
-
-
-def _as_it_is(question: str, texts: str) -> str:
-    return question
 
 
 def _write(chosen: Sequence[Scored], frame: Frame, opening: str) -> list[str]:

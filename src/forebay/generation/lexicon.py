@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from importlib import resources
 
+from forebay.folding import simplified
 from forebay.generation.marks import both_ways
 from forebay.generation.terms import Term, stem
 
@@ -91,7 +92,7 @@ def alike(term: Term) -> Alike | None:
 
 def _lines() -> Iterator[tuple[list[str], list[str]]]:
     file = resources.files("forebay.generation").joinpath("data/lexicon.txt")
-    for line in file.read_text("utf-8").splitlines():
+    for line in simplified(file.read_text("utf-8")).splitlines():
         if line and line[0] != "#":
             english, _, han = line.partition("|")
             yield english.split(), han.split()

@@ -10,16 +10,16 @@ import re
 from collections.abc import Iterator
 
 _CLASSES = """
-north:north northern|北; south:south southern|南; east:east eastern|东 東; west:west western|西
+north:north northern|北; south:south southern|南; east:east eastern|东; west:west western|西
 upper:upper upstream|上 上游; lower:lower downstream|下 下游
 middle:middle central|中 中间 中部 中央
 left:left|左; right:right|右
-front:front|前; rear:rear back|后 後
+front:front|前; rear:rear back|后
 inner:inner internal indoor inside|内 室内 内部
 outer:outer external outdoor outside|外 室外 外部
-new:new|新; old:old|旧 舊 老
+new:new|新; old:old|旧 老
 male:male men men's|男; female:female women women's|女
-red:red|红色 红 紅色; blue:blue|蓝色 蓝 藍色; green:green|绿色 绿 綠色; yellow:yellow|黄色 黄 黃色
+red:red|红色 红; blue:blue|蓝色 蓝; green:green|绿色 绿; yellow:yellow|黄色 黄
 white:white|白色; black:black|黑色; grey:grey gray|灰色; brown:brown|棕色 褐色
 orange:orange|橙色 橘色; purple:purple violet|紫色; pink:pink|粉色 粉红色
 spring:spring|春季 春 春天; summer:summer|夏季 夏 夏天
@@ -31,7 +31,7 @@ friday:friday fridays|周五 星期五 礼拜五; saturday:saturday saturdays|�
 sunday:sunday sundays|周日 星期日 星期天 周天 礼拜天
 night:night overnight|夜班 夜间 晚班; day:daytime day|白班 日班 白天 日间
 early:morning early|早班 早上 上午; late:evening late|中班 傍晚
-weekend:weekend weekends|周末 週末; weekday:weekday weekdays workday|工作日 平日
+weekend:weekend weekends|周末; weekday:weekday weekdays workday|工作日 平日
 daily:daily|每日 日报; weekly:weekly|每周 周度; monthly:monthly|每月 月度 月报
 quarterly:quarterly|季度 季报; yearly:yearly annual|年度 年报 每年
 adult:adult adults|成人 成年; child:child children kids|儿童 小孩; senior:senior seniors|老人 老年
@@ -86,7 +86,7 @@ _ORDINALS = {
 HAN_DIGITS = {c: i for i, c in enumerate("零一二三四五六七八九")} | {"两": 2, "〇": 0}
 _TENS = {"十": 10, "百": 100, "千": 1000, "万": 10_000}
 _HAN_NUMBER = "[零〇一二两三四五六七八九十百]+"
-_HAN_ORDINAL = re.compile(rf"第({_HAN_NUMBER}|\d+)|({_HAN_NUMBER}|\d+)[号號](?!线?码)|[甲乙丙丁]")
+_HAN_ORDINAL = re.compile(rf"第({_HAN_NUMBER}|\d+)|({_HAN_NUMBER}|\d+)号(?!线?码)|[甲乙丙丁]")
 _HEAVENLY = dict(zip("甲乙丙丁", "1234", strict=True))
 _ORDINAL = re.compile(
     rf"\b({'|'.join(_ORDINALS)})\b|\b(\d+)(?:st|nd|rd|th)\b|\b(?:no\.|number|#) ?(\d+)"

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from forebay.folding import simplified
 from forebay.generation.connections import KeepAll, MakeSizing
-from forebay.generation.extractive import ExtractiveGenerator, Respell
+from forebay.generation.extractive import ExtractiveGenerator
 from forebay.generation.settings import GenerationSettings
 from forebay.kernel.stages import Generator, TokenCounter
 
@@ -18,20 +19,17 @@ async def open_generator(
     *,
     counter: TokenCounter,
     sizing: MakeSizing = KeepAll,
-    respell: Respell | None = None,
 ) -> AsyncIterator[Generator]:
     """The generator ``settings`` ask for; closed when the block ends.
 
-    ``sizing`` makes what says how many connections to keep to each engine. ``respell`` writes a
-    question in the script of the passages that are to be quoted.
+    ``sizing`` makes what says how many connections to keep to each engine.
 
     ``ConfigError`` for settings that contradict themselves, a missing extra or model file.
     """
     if settings.backend == "extractive":
-        if respell is not None:
-            # Its tables are read now, and not by the first question in Chinese.
-            await asyncio.to_thread(respell, "汉", "漢")
-        yield ExtractiveGenerator(counter, settings.extractive, respell=respell)
+        # Its tables are read now, and not by the first question in Chinese.
+        await asyncio.to_thread(simplified, "汉")
+        yield ExtractiveGenerator(counter, settings.extractive)
         return
     if settings.backend == "openai":
         from forebay.generation.openai import OpenAIGenerator

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from forebay.folding import simplified
 from forebay.generation.terms import HAN, Term, fold, stems
 from forebay.kernel.documents import Hit
 from forebay.kernel.rows import cells_of, ends_framed
@@ -61,7 +62,8 @@ class Unit(msgspec.Struct, frozen=True, dict=True):
 
     ``lead`` is the header of a table row, the lead-in of a list item, or the question a sentence
     answers; ``section`` the heading above it in its passage, ``above`` the title and its heading
-    wherever that stands. ``folded`` and ``stems`` are what terms are looked for in, lead and
+    wherever that stands; all four in Simplified characters, and in ``written`` as the document has
+    them where that differs. ``folded`` and ``stems`` are what terms are looked for in, lead and
     section included. ``has_han``: whether there is a Han character in its text; ``in_han``: in
     ``folded``.
     """
@@ -75,10 +77,18 @@ class Unit(msgspec.Struct, frozen=True, dict=True):
     in_han: bool
     above: str = ""
     section: str = ""
+    written: Unit | None = None
+
+    @property
+    def as_written(self) -> Unit:
+        """It in the characters of its document."""
+        return self.written or self
 
     @property
     def said(self) -> str:
         """What it says by itself: under its heading, a row with the names of its columns."""
+        if self.written is not None:
+            return self.written.said
         text = self.text
         if self.kind == "row":
             named = zip_longest(cells(self.lead), cells(text), fillvalue="")
@@ -223,7 +233,14 @@ def _unit(kind: UnitKind, text: str, lead: str, above: str = "", section: str = 
     whole = "\n".join(filter(None, (section, lead, text)))
     folded = fold(whole)
     has_han, in_han = _HAN.search(text) is not None, _HAN.search(folded) is not None
-    return Unit(kind, text, lead, folded, stems(whole), has_han, in_han, above, section)
+    written = Unit(kind, text, lead, folded, stems(whole), has_han, in_han, above, section)
+    plain = tuple(map(simplified, (text, lead, above, section)))
+    if plain == (text, lead, above, section):
+        return written
+    text, lead, above, section = plain
+    return msgspec.structs.replace(
+        written, text=text, lead=lead, above=above, section=section, written=written
+    )
 
 
 class _Cutter:

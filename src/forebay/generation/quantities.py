@@ -73,15 +73,14 @@ _ORDINAL = {
 _UNITS: dict[str, tuple[str, float]] = {}
 for _kind, _entries in {
     "duration": (
-        "s 秒 second seconds sec=1 min mins minute minutes 分钟 分鐘=60 h hr hrs hour hours 小时 "
-        "小時 "
+        "s 秒 second seconds sec=1 min mins minute minutes 分钟=60 h hr hrs hour hours 小时 "
         "钟头=3600 day days 天 工作日 自然日 日=86400 week weeks 周 星期 礼拜=604800 "
         "month months 月=2629800 "
         "quarter quarters 季度=7889400 year years 年=31557600"
     ),
     "mass": (
         "mg 毫克=.001 g gram grams 克=1 kg kilo kilos kilogram kilograms 千克 公斤=1000 斤=500 "
-        "t ton tons tonne tonnes 吨 噸=1000000 lb lbs pound_mass=453.6"
+        "t ton tons tonne tonnes 吨=1000000 lb lbs pound_mass=453.6"
     ),
     "length": (
         "mm 毫米=.001 cm 厘米=.01 m metre metres meter meters 米=1 km kilometre kilometres "
@@ -144,7 +143,7 @@ _CLOCK = re.compile(
     r"(?P<before>早上|上午|凌晨|清晨|中午|下午|傍晚|晚上|夜里)?"
     r"(?:(?<![\d.,])(?P<h>\d{1,2})[:：](?P<m>\d\d)(?:[:：]\d\d)?(?: ?(?P<half>[ap])\.?m\b)?"
     r"|(?<![\d.,:])(?P<hour>\d{1,2}) ?(?P<pm>[ap])\.?m\b"
-    r"|(?P<dian>\d{1,2}|[一二两三四五六七八九十]{1,3})[点點时](?!间|候)(?:(?P<ban>半)|"
+    r"|(?P<dian>\d{1,2}|[一二两三四五六七八九十]{1,3})[点时](?!间|候)(?:(?P<ban>半)|"
     r"(?P<ke>[一三])刻"
     r"|(?P<fen>\d{1,2}|[一二三四五六七八九十]{1,3})分?)?)"
 )

@@ -49,19 +49,19 @@ _NO_LIMIT = re.compile(
 )
 """What only looks like a negation: limits, glue, words that hold such a character."""
 _NEGATION = re.compile(
-    r"[不没無无未勿禁]|谢绝|\b(?:not?|never|cannot|without|neither|nor|forbidden|prohibited|"
+    r"[不没无未勿禁]|谢绝|\b(?:not?|never|cannot|without|neither|nor|forbidden|prohibited|"
     r"banned)\b|n['’]t\b"
 )
 _ASKS_WHETHER = re.compile(
     r"^\W*(?:may|can|could|is|are|was|were|do|does|did|must|should|will|has|have|shall)\b"
-    r"|[吗嗎]|是否|(.)[不没]\1|可不可以",
+    r"|吗|是否|(.)[不没]\1|可不可以",
     re.IGNORECASE,
 )
 _ASKS_WHEN = re.compile(
-    r"\b(?:when|years?|date|since)\b|时候|何时|[哪几何]年|哪一年|日期|時|年份", re.IGNORECASE
+    r"\b(?:when|years?|date|since)\b|时候|何时|[哪几何]年|哪一年|日期|年份", re.IGNORECASE
 )
 _ASKS_NAME = re.compile(r"\b(?:who|whom|whose|where|which)\b", re.IGNORECASE)
-_ASKS_NAME_HAN = re.compile(r"谁|誰|何人|哪位|哪里|哪儿|哪裡|何处|什么地方|在哪")
+_ASKS_NAME_HAN = re.compile(r"谁|何人|哪位|哪里|哪儿|何处|什么地方|在哪")
 _OPPOSITES = tuple(
     (re.compile(one), re.compile(other))
     for one, other in (
@@ -97,9 +97,7 @@ _VERBS = (
     ),
 )
 """What stands behind a pronoun or "to", and what ends a question with "does"."""
-_ASKS_HAN = re.compile(
-    r"多少|多久|[几幾][个個]?|谁|誰|何[时时人处地]|哪[里儿裡位个些]?|什么(?:时候|地方)?"
-)
+_ASKS_HAN = re.compile(r"多少|多久|几个?|谁|何[时时人处地]|哪[里儿位个些]?|什么(?:时候|地方)?")
 _SAYING = frozenset("f r d vn".split())
 """The asking word of a Chinese question, and kinds of words that name no thing."""
 _CLAUSE = re.compile(r"[，；;：]\s*|[,:]\s+")

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from forebay.folding import simplified
 from forebay.generation.answer_types import AnswerType
 from forebay.generation.lexicon import Parts, alike, lexicon
 from forebay.generation.passages import Passage, Unit
@@ -160,7 +161,7 @@ def read(
     parts = [lexicon().of(term) for term in terms] if any(abroad) else []
     if crossing:
         terms = _tellable(terms, parts, passages)
-    found = tables(passages, [hit.chunk.title for hit in hits], subject.question)
+    found = tables(passages, [simplified(hit.chunk.title) for hit in hits], subject.question)
     ask = _Ask(terms, parts, sum(term.weight for term in terms) or 1.0, subject, found)
     reading = _read_all(ask, passages, abroad)
     if found.rest and (unlisted := _unlisted(ask, reading)):

@@ -13,6 +13,8 @@ from functools import lru_cache
 import msgspec
 import rjieba
 
+from forebay.folding import simplified
+
 HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _TOKEN = re.compile(
     rf"(?P<han>[{HAN}]+)|(?P<word>[^\W_{HAN}]+(?:[.,'’\-_/][^\W_{HAN}]+)*(?:\+\+|#)?)"
@@ -64,17 +66,14 @@ _HAN_STOP = frozenset(
     "为什么 是什么 什么样 什么时候 什么地方 什么 怎么样 怎么办 怎么 怎样 如何 多少 多久 多长 "
     "多大 多高 多远 多 几 几个 几天 几年 几点 几次 哪里 哪儿 哪些 哪个 哪一 哪一个 哪种 哪位 "
     "哪家 哪年 哪 谁 何时 何处 何种 何地 何人 何年 何 为何 请问 请 吗 呢 吧 啊 呀 嘛 的 地 得 "
-    "了 着 过 是否 是不是 有没有 能不能 可不可以 会不会 要不要 是 在 有 和 与 及 或 或者 以及 "
+    "了 著 过 是否 是不是 有没有 能不能 可不可以 会不会 要不要 是 在 有 和 与 及 或 或者 以及 "
     "并 而 但 但是 因为 因 所以 如果 若 由 由于 被 把 将 对 对于 关于 从 到 向 往 于 以 用 为 "
     "为了 让 给 跟 按 按照 根据 通过 这 那 这个 那个 这些 那些 这里 那里 这项 这种 这类 其 它 "
     "他 她 它们 他们 她们 我 我们 你 你们 您 咱们 自己 能 能够 可以 可 会 应该 应 要 需要 想 "
     "想要 必须 都 也 还 就 才 只 很 更 最 太 非常 比较 不 没 没有 不是 个 一个 一种 一些 种 些 "
     "位 名 时 时候 之 之间 其中 中 上 下 里 内 外 前 后 等 告诉 帮 帮我 说 讲 介绍 一下 叫 叫做 "
     "称为 你好 您好 谢谢 另 另外 另一个 则 所 一 年 月 日 第 一般 通常 称 又 再 来 去 使 使得 "
-    "至 做 即 还是 曾 曾经 已 已经 当 当时 為什麼 是什麼 什麼時候 什麼 麼 什 怎麼 怎樣 多長 "
-    "幾個 幾年 幾次 幾 哪裡 哪裏 哪個 誰 何時 何處 何種 為何 請問 請 嗎 來 過 與 並 對 對於 "
-    "關於 從 將 為 為了 這 這個 這些 個 一個 一種 種 時 時候 後 裡 裏 讓 給 應該 應 會 還 沒有 "
-    "沒 於 由於 稱為 稱 間 們 該 该 先".split()
+    "至 做 即 还是 曾 曾经 已 已经 当 当时 该 先".split()
 )
 # Alone they say nothing; beside another character they may be half of a word ("年假").
 _HAN_SOFT = "年月日第次位名种上下中内外前后间时个"
@@ -82,7 +81,7 @@ _SOFT_ONLY = re.compile(f"[{_HAN_SOFT}]*")
 _HAN_COMMON = frozenset(
     "时间 地方 问题 方法 情况 工作 使用 进行 主要 重要 部分 开始 之后 之前 成为 发生 包括 属于 "
     "认为 知道 名字 公司 国家 城市 世界 人们 第一 今天 现在 目前 怎样 原因 作用 影响 期间 方面 "
-    "类型 数量 大约 时間 時間 問題 開始 發生 國家 名稱 名称".split()
+    "类型 数量 大约 名称".split()
 )
 
 
@@ -98,8 +97,12 @@ class Term(msgspec.Struct, frozen=True, gc=False):
 
 
 def fold(text: str) -> str:
-    """Full-width forms folded, lower case; length may change."""
-    return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).lower()
+    """Full-width forms and Traditional characters folded, lower case; length may change."""
+    return text.lower() if text.isascii() else _plain(text).lower()
+
+
+def _plain(text: str) -> str:
+    return simplified(unicodedata.normalize("NFKC", text))
 
 
 # Without forms that are as common as other words: left, saw, rose, leaves, lives.
@@ -214,7 +217,7 @@ def question_terms(question: str) -> tuple[Term, ...]:
 def _question_terms(question: str) -> tuple[Term, ...]:
     text = question[:MAX_QUESTION_CHARACTERS]
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
+        text = _plain(text)
     terms: dict[str, Term] = {}
     for match in _TOKEN.finditer(text):
         if match["han"] is not None:
@@ -273,7 +276,7 @@ def _add_han(terms: dict[str, Term], run: str) -> None:
     loose = ""
     for word in [*rjieba.cut(run, False), ""]:
         if len(word) == 1 and (word not in _HAN_STOP or word in _HAN_SOFT):
-            # Characters no dictionary word holds: together they are a name, or another script form.
+            # Characters no dictionary word holds: together they are a name.
             loose += word
             continue
         _add_loose(terms, loose)

@@ -32,12 +32,12 @@ _MONTHS = frozenset(
     "january february march april may june july august september october november december".split()
 )
 _NEXT = frozenset("during per within until before after since while because up".split())
-_LEADING = frozenset("东南西北上下左右東")
+_LEADING = frozenset("东南西北上下左右")
 _ASKING = frozenset("几 多 多少 何 哪 几个".split())
 _DIGITS = "[零〇一二两三四五六七八九十百]+"
 _HAN_NUMBERED = re.compile(
     rf"(?:第(?P<any>\d+|{_DIGITS})(?P<kind>[{HAN}])"
-    rf"|(?P<named>\d+|{_DIGITS})(?P<class>[号號期栋座楼代线区组级班]))(?P<what>[{HAN}]{{2}})"
+    rf"|(?P<named>\d+|{_DIGITS})(?P<class>[号期栋座楼代线区组级班]))(?P<what>[{HAN}]{{2}})"
     rf"|(?P<along>\d+|{_DIGITS})(?P<way>路|号线|年级|号楼|车间)"
 )
 _KNOWN_CHARACTERS = 256

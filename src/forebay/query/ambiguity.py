@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from forebay.folding import simplified
 from forebay.kernel.documents import Hit
 from forebay.kernel.stages import Likeness, Sense
-from forebay.query.language import simplified
 
 MOST_TERMS = 3
 MOST_CHARACTERS = 80

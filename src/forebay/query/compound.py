@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
+from forebay.folding import simplified
 from forebay.query.followup import standalone
-from forebay.query.language import simplified
 
 MOST_CHARACTERS = 300
 MOST_PARTS = 3

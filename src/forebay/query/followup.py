@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from forebay.folding import simplified
 from forebay.query.followup_en import (
     asks_in_english,
     carried_en,
@@ -21,7 +22,6 @@ from forebay.query.followup_en import (
     topic_en,
 )
 from forebay.query.followup_zh import carried_zh, depends_zh, named_zh, topic_zh
-from forebay.query.language import simplified
 from forebay.query.likes import in_place
 
 MOST_TURNS = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from forebay.query.language import simplified
+from forebay.folding import simplified
 from forebay.query.likes import in_place
 
 _HAN = re.compile("[\u3400-\u9fff]")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from forebay.folding import simplified
 from forebay.kernel.stages import QueryKind
-from forebay.query.language import simplified
 
 READ_CHARACTERS = 400
 CHAT_CHARACTERS = 60

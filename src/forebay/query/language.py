@@ -65,7 +65,6 @@ _SHARED = frozenset(
 """Simplified forms that Traditional texts use, too: they tell nothing."""
 _SIMPLIFIED = re.compile(f"[{''.join(sorted(set(_SIMPLE.values()) - _SHARED))}]")
 _TRADITIONAL = re.compile(f"[{''.join(sorted(set(_SIMPLE) - _SHARED))}]")
-_TO_SIMPLIFIED = str.maketrans(_SIMPLE)
 
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]")
 _OTHER = re.compile(
@@ -97,11 +96,3 @@ def language_of(text: str) -> QueryLanguage:
         return "en"
     traditional = len(_TRADITIONAL.findall(head))
     return "zh-Hant" if traditional > len(_SIMPLIFIED.findall(head)) else "zh"
-
-
-def simplified(text: str) -> str:
-    """The text with common Traditional characters as Simplified ones, of the same length.
-
-    For matching rules only: what is shown and searched keeps its characters.
-    """
-    return text if text.isascii() else text.translate(_TO_SIMPLIFIED)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import rjieba
 
-from forebay.query.language import simplified
+from forebay.folding import simplified
 
 _HAN = re.compile("[\u3400-\u9fff]")
 _YEAR = re.compile(r"(?<![\d.])(?:19|20)\d\d(?![\d.])")

@@ -13,9 +13,9 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
+from forebay.folding import simplified
 from forebay.kernel.documents import Hit
 from forebay.kernel.stages import Sense
-from forebay.query.language import simplified
 
 MOST_UNCLEAR_CHARACTERS = 80
 """Longer questions say which thing they mean."""

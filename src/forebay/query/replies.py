@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from forebay.folding import simplified
 from forebay.kernel.stages import QueryLanguage, Sense
-from forebay.query.language import simplified
 
 
 class Replies(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from forebay.query.language import simplified
+from forebay.folding import simplified
 
 LEAST_KEPT = 0.75
 """Of what a follow-up names, by the question that stands for it."""

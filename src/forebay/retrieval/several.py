@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
+from forebay.folding import simplified
 from forebay.kernel.stages import QueryKind
-from forebay.retrieval.variants import simplified
 
 _READ_CHARACTERS = 400
 _KINDS: frozenset[QueryKind] = frozenset({"comparison"})
@@ -49,4 +49,4 @@ def wants_several(question: str, kind: QueryKind | None) -> bool:
     head = question[:_READ_CHARACTERS]
     if _HAN.search(head) is None:
         return _DESCRIBED.search(head) is not None
-    return _DESCRIBED_ZH.search(head.translate(simplified())) is not None
+    return _DESCRIBED_ZH.search(simplified(head)) is not None

@@ -17,9 +17,9 @@ from importlib.metadata import version
 import rjieba
 import tantivy
 
+from forebay.folding import simplified
 from forebay.retrieval.identifiers import DECIMAL, pieces, spellings, unhyphened
 from forebay.retrieval.quantities import joined, scaled
-from forebay.retrieval.variants import simplified
 
 ANALYSIS_VERSION = f"2.{version('opencc')}"
 """Part of the index format: raise it whenever a text may give other terms than before."""
@@ -122,7 +122,7 @@ def fold(text: str) -> str:
     """Fold full-width, compatibility and Traditional characters; case is kept for identifiers."""
     if text.isascii():
         return text
-    return unicodedata.normalize("NFKC", text).translate(simplified())
+    return simplified(unicodedata.normalize("NFKC", text))
 
 
 def is_chinese(text: str) -> bool:

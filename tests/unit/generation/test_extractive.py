@@ -8,7 +8,6 @@ import pytest
 from forebay.generation import ExtractiveGenerator, ExtractiveSettings
 from forebay.kernel.documents import Hit
 from forebay.kernel.stages import GenerationRequest, Sampling
-from forebay.retrieval.variants import respelled
 from forebay.testing.embedding import WordCounter
 from forebay.testing.generation import generation_request, passage
 from forebay.testing.generator_suite import collect
@@ -64,15 +63,39 @@ def test_the_sentence_that_answers_is_quoted_and_cited() -> None:
 def test_a_question_in_the_other_script_is_answered_by_the_same_sentence(
     question: str, text: str, quoted: str
 ) -> None:
-    generator = ExtractiveGenerator(WordCounter(), respell=respelled)
+    generator = ExtractiveGenerator(WordCounter())
     before = "會議室需要提前一天預訂。" if "轉" in text else "会议室需要提前一天预订。"
     draft = generator.draft(asked(question, text.format(before), language="zh"))
     assert not draft.refused
     assert "".join(draft.pieces).endswith(f"> {quoted} [1]")
 
 
+@pytest.mark.parametrize(
+    ("question", "quoted"),
+    [
+        ("門禁卡補辦要多少錢？", "門禁卡：補辦門禁卡收費港幣80元，即日可取。"),
+        ("门禁卡补办要多少钱？", "門禁卡：補辦門禁卡收費港幣80元，即日可取。"),
+        ("管理處在哪裡？", "管理處：管理處位於海濱廣場二樓。"),
+        ("泳池開放到幾點？", "泳池：泳池每日早上7時開放，晚上9時關閉。"),
+        ("押金要付幾個月？", "租約：押金：兩個月；租期：一年"),
+    ],
+)
+def test_traditional_documents_are_read_like_simplified_ones_and_quoted_as_written(
+    question: str, quoted: str
+) -> None:
+    texts = (
+        "# 門禁卡\n\n補辦門禁卡收費港幣80元，即日可取。遺失請先報失。",
+        "# 管理處\n\n管理處位於海濱廣場二樓。",
+        "# 泳池\n\n泳池每日早上7時開放，晚上9時關閉。",
+        "# 租約\n\n| 押金 | 租期 |\n|---|---|\n| 兩個月 | 一年 |",
+    )
+    text, refused = answer(asked(question, *texts, language="zh-Hant"))
+    assert not refused
+    assert f"> {quoted} [" in text
+
+
 def test_the_words_around_a_quotation_are_in_the_script_of_the_question() -> None:
-    generator = ExtractiveGenerator(WordCounter(), respell=respelled)
+    generator = ExtractiveGenerator(WordCounter())
     simple = "备用泵的转速为每分钟1450转。"
     draft = generator.draft(asked("備用泵的轉速是多少？", simple, language="zh-Hant"))
     assert "".join(draft.pieces) == f"根據文件：\n\n> {simple} [1]"

@@ -51,6 +51,22 @@ def test_what_a_unit_says_by_itself_stands_under_its_title_and_heading() -> None
     assert analyse("It is.", "", "", ()).units[0].said == "It is."
 
 
+def test_a_unit_is_read_in_simplified_characters_and_kept_as_it_is_written() -> None:
+    text = "# 會員\n\n| 等級 | 年費 |\n|---|---|\n| 銀卡 | 300元 |\n\n請於10日內繳費。"
+    heading, row, sentence = analyse(text, "", "俱樂部指南", ()).units
+    assert (row.lead, row.text, row.above, row.section) == (
+        "| 等级 | 年费 |",
+        "| 银卡 | 300元 |",
+        "俱乐部指南. 会员",
+        "会员",
+    )
+    assert row.as_written.text == "| 銀卡 | 300元 |"
+    assert row.said == "俱樂部指南. 會員: 等級: 銀卡; 年費: 300元"
+    assert (heading.text, sentence.text) == ("会员", "请于10日内缴费。")
+    plain = analyse("请于10日内缴费。", "", "指南", ()).units[0]
+    assert plain.as_written is plain
+
+
 def test_a_line_that_lists_is_no_heading_of_what_follows() -> None:
     text = "Our depot\n\nPresent: Clark, Weber\n\nThe belt is late.\n\nHours\n\nIt opens at six."
     units = {unit.text: unit.section for unit in analyse(text, "", "Our depot", ()).units}

@@ -11,6 +11,7 @@ from forebay.generation.terms import (
     NUMBER_WEIGHT,
     WORD_WEIGHT,
     first_stem,
+    fold,
     question_terms,
     stem,
     stems,
@@ -137,3 +138,9 @@ def test_irregular_forms_meet(one: str, other: str) -> None:
 
 def test_a_form_that_is_another_word_is_left_alone() -> None:
     assert stem("left") != stem("leave") and stem("saw") != stem("see")
+
+
+def test_both_scripts_of_chinese_have_the_same_terms() -> None:
+    written = question_terms("離島門市的營業時間是什麼？")
+    assert written == question_terms("离岛门市的营业时间是什么？")
+    assert fold("離島ＡＢ１") == "离岛ab1"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.query.language import language_of, simplified
+from forebay.query.language import language_of
 
 
 @pytest.mark.parametrize(
@@ -38,12 +38,6 @@ def test_language_of(text: str, language: str) -> None:
 def test_shared_characters_tell_nothing() -> None:
     """后 and 台 stand in Traditional texts, too."""
     assert language_of("台灣的皇后是誰？") == "zh-Hant"
-
-
-def test_simplified_keeps_places() -> None:
-    text = "年假與病假有什麼區別？ABC"
-    assert simplified(text) == "年假与病假有什么区别？ABC"
-    assert len(simplified(text)) == len(text)
 
 
 @pytest.mark.parametrize(
