@@ -1,6 +1,7 @@
 """The result of an evaluation: JSON in, JSON out.
 
-Every measure is kept per question, so that two results can be compared in pairs; texts are not.
+Every measure is kept per question, so that two results can be compared in pairs; texts are kept of
+some questions that went wrong alone, shortened.
 """
 
 from __future__ import annotations
@@ -46,6 +47,22 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""
 
 
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A question that went wrong: ``why`` by name, worst first, and its texts, shortened.
+
+    ``expected``: right answers, else relevant documents; empty where there is no answer. ``found``:
+    the first documents.
+    """
+
+    id: str
+    language: str
+    why: tuple[str, ...]
+    question: str
+    expected: str = ""
+    said: str = ""
+    found: tuple[str, ...] = ()
+
+
 class SetResult(msgspec.Struct, frozen=True):
     """One set of questions."""
 
@@ -62,6 +79,8 @@ class SetResult(msgspec.Struct, frozen=True):
     rows: tuple[Row, ...]
     judge: dict[str, Any] = {}
     """What the judge's scores say and cost, and how it agrees with the labels."""
+    failures: tuple[Failure, ...] = ()
+    """Some of what went wrong, worst first; ``rows`` tell of all."""
 
 
 class Origin(msgspec.Struct, frozen=True):

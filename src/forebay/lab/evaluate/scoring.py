@@ -10,6 +10,7 @@ import numpy as np
 
 from forebay.lab.evaluate.answers import exact_match, f1, holds, without_markers
 from forebay.lab.evaluate.datasets import Question, QuestionSet
+from forebay.lab.evaluate.failures import failures_of
 from forebay.lab.evaluate.intervals import mean_interval
 from forebay.lab.evaluate.measures import Values, documents_of, mrr, ndcg, recall
 from forebay.lab.evaluate.result import (
@@ -68,7 +69,8 @@ def score_set(
         rows.append(
             Row(question.id, question.language, values, outcome.rung, question.kind, outcome.error)
         )
-    return summarise_rows(asked, rows, seed)
+    failures = failures_of(rows, asked.questions, outcomes)
+    return msgspec.structs.replace(summarise_rows(asked, rows, seed), failures=failures)
 
 
 def summarise_rows(asked: QuestionSet, rows: Sequence[Row], seed: int) -> SetResult:

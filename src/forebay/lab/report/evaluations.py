@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from forebay.lab.evaluate.compare import Change, EvalComparison
+from forebay.lab.evaluate.failures import reasons
 from forebay.lab.evaluate.result import (
     ALL,
     ERRORS,
+    INVENTED,
     TIMES,
     EvalResult,
     Mean,
@@ -109,9 +111,31 @@ def _set_section(one: SetResult, words: Words) -> Section:
                 (words("rung"), words("questions")),
                 [(name, f"{count:,}") for name, count in one.rungs.items()],
             ),
+            *_failures_tables(one, words),
         ],
         details=[(words("measures_judge"), json_text(one.judge))] if one.judge else (),
     )
+
+
+def _failures_tables(one: SetResult, words: Words) -> list[Table]:
+    """The questions that went wrong, where the result tells of them."""
+    if not one.failures:
+        return []
+    count = sum(bool(reasons(row)) for row in one.rows)
+    told = words("failures").format(shown=f"{len(one.failures):,}", count=f"{count:,}")
+    unanswered = {row.id for row in one.rows if INVENTED in row.values}
+    columns = ("question", "failure_why", "failure_expected", "failure_said", "failure_found")
+    rows = [
+        (
+            failure.question,
+            "; ".join(map(words, failure.why)),
+            words("failure_no_answer") if failure.id in unanswered else failure.expected or "-",
+            failure.said or "-",
+            ", ".join(failure.found) or "-",
+        )
+        for failure in one.failures
+    ]
+    return [Table([words(name) for name in columns], rows, told, prose=True)]
 
 
 def _measure_figures(one: SetResult, words: Words) -> list[Figure]:

@@ -40,11 +40,12 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Rows of cells; the first column is the name of the row."""
+    """Rows of cells; the first column is the name of the row. ``prose``: cells hold sentences."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     caption: str = ""
+    prose: bool = False
 
 
 class Section(msgspec.Struct, frozen=True):

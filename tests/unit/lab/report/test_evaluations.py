@@ -63,7 +63,7 @@ def test_a_report_shows_measures_by_language_and_latencies(language: str) -> Non
     words = Words(language)
     page = evaluation_page(evaluation(30), words)
     assert len(drawn(page)) == 4, "retrieval, answers, searches, answers' time"
-    measures, latency, rungs = page.sections[0].tables
+    measures, latency, rungs, _ = page.sections[0].tables
     assert list(measures.columns[1:]) == [words("all"), words("en"), words("zh")]
     row = next(row for row in measures.rows if row[0] == "ndcg@10")
     assert row[1].startswith("0.750 (")
@@ -83,6 +83,34 @@ def test_one_language_is_drawn_once() -> None:
 def test_failures_stand_above_everything() -> None:
     page = evaluation_page(evaluation(30, failed=3), Words())
     assert page.alarm and page.reasons == ["boats: 3 / 40, it was late"]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_what_went_wrong_is_told_by_question(tmp_path: Path, language: str) -> None:
+    words = Words(language)
+    asked = QuestionSet(
+        "boats",
+        (
+            Question("1", "When <i>?", "en", {"ferry": 1}, ("at nine",), (), True),
+            Question("2", "Who?", "en", answerable=False),
+        ),
+    )
+    outcomes = {
+        "1": Outcome(True, (Passage("lock", ""),), Said("<script>at ten</script>")),
+        "2": Outcome(True, (Passage("lock", ""),), Said("Anna.")),
+    }
+    scored = score_set(asked, outcomes, lambda _text, _cited: 1.0, Depths(), 1)
+    result = EvalResult(Origin("in process"), (scored,))
+    table = evaluation_page(result, words).sections[0].tables[-1]
+    assert "2" in table.caption and table.columns[0] == words("question")
+    invented, wrong = table.rows
+    assert invented[:3] == ("Who?", words("answered_without_answer"), words("failure_no_answer"))
+    assert wrong[1] == "; ".join((words("answered_wrong"), words("not_found")))
+    assert wrong[2:] == ("at nine", "<script>at ten</script>", "lock")
+    path = tmp_path / "report.html"
+    write_evaluation_report(result, path, words)
+    text = path.read_text(encoding="utf-8")
+    assert "&lt;script&gt;at ten" in text and "<script>at ten" not in text and "<i>?" not in text
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
