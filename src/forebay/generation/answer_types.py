@@ -305,8 +305,11 @@ class AnswerType:
             for term in terms
         ]
 
-    def shown(self, unit: Unit) -> bool:
-        """Whether a unit may hold such a thing; True where no type is asked for."""
+    def shown(self, unit: Unit, *, itself: bool = False) -> bool:
+        """Whether a unit may hold such a thing; True where no type is asked for.
+
+        ``itself``: not only the heading above it, as 七天无理由退货 above who pays for what.
+        """
         if self._who:
             return self._person(unit.text)
         if self._shows is None:
@@ -315,7 +318,8 @@ class AnswerType:
         if name in _POINTS_OF_TIME:
             folded = unit.folded
             return any(not self._is_asked_of(folded, *at.span()) for at in shows.finditer(folded))
-        return shows.search(unit.folded) is not None or (name == "place" and self._place(unit.text))
+        folded = unit.known(_without_heading) if itself else unit.folded
+        return shows.search(folded) is not None or (name == "place" and self._place(unit.text))
 
     def _is_asked_of(self, folded: str, start: int, end: int) -> bool:
         """Whether what stands there is part of a word of the question."""
@@ -369,3 +373,7 @@ class AnswerType:
             for word, kind in rjieba.tag(text, False)
             if word not in self._folded
         )
+
+
+def _without_heading(unit: Unit) -> str:
+    return fold(f"{unit.lead}\n{unit.text}")

@@ -183,7 +183,7 @@ class ExtractiveGenerator:
         # Who approves such an amount is found by the amount.
         by_amount = subject.amounts and asked[0].asked and not reading.features.crossing
         typed = asked[0].is_measure or by_amount
-        if typed and not any(asked[0].shown(one.unit) for one in chosen):
+        if typed and not any(asked[0].shown(one.unit, itself=True) for one in chosen):
             shown = showing(asked[0], reading, chosen)
             chosen = self._choose(request, terms, shown, asked) if shown.units else chosen
         if not chosen:

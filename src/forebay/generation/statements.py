@@ -153,9 +153,11 @@ def says_all(terms: Sequence[Term], reading: Reading) -> bool:
 
 
 def showing(kind: AnswerType, reading: Reading, chosen: Sequence[Scored]) -> Reading:
-    """The units that show the type of thing asked for and hold about as much as ``chosen``."""
+    """The units that show the type of thing asked for themselves, and hold about as much as
+    ``chosen``.
+    """
     least = _AS_MUCH * max((one.fit for one in chosen), default=0.0)
-    units = [one for one in reading.units if kind.shown(one.unit) and one.fit >= least]
+    units = [one for one in reading.units if one.fit >= least and kind.shown(one.unit, itself=True)]
     return msgspec.structs.replace(reading, units=tuple(units))
 
 

@@ -272,9 +272,13 @@ def _add_word(terms: dict[str, Term], word: str, *, first: bool) -> None:
             terms.setdefault(part, Term(part, PART_SHARE * weight, han=False))
 
 
+_HOW_MUCH = "多少钱"
+
+
 def _add_han(terms: dict[str, Term], run: str) -> None:
     loose = ""
-    for word in [*rjieba.cut(run, False), ""]:
+    # The dictionary would cut 满多少钱包邮 as 多少, 钱包.
+    for word in [word for part in run.split(_HOW_MUCH) for word in (*rjieba.cut(part, False), "")]:
         if len(word) == 1 and (word not in _HAN_STOP or word in _HAN_SOFT):
             # Characters no dictionary word holds: together they are a name.
             loose += word

@@ -244,3 +244,29 @@ def test_a_heading_asks_what_its_statements_answer(question: str, heading: str, 
     language = "en" if question.isascii() else "zh"
     found = ExtractiveGenerator(WordCounter()).draft(asked(question, hit, language=language))
     assert not found.refused and text[:8] in "".join(found.pieces)
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "told"),
+    [
+        (
+            "买了几天内可以退？",
+            "# 七天无理由退货\n\n退货的运费由买家承担，商品须完好。\n\n签收之日起7天内可以退。",
+            "签收之日起7天内",
+        ),
+        (
+            "For how many days can I return it?",
+            "# 30 days to return\n\nWho returns it pays the postage.\n\nReturn it within 30 days.",
+            "within 30 days",
+        ),
+    ],
+)
+def test_what_shows_a_measure_itself_is_before_what_stands_under_one(
+    question: str, text: str, told: str
+) -> None:
+    assert told in draft(question, text)[0]
+
+
+def test_how_much_is_cut_from_the_words_beside_it() -> None:
+    quoted, refused = draft("满多少钱包邮？", "全场订单满88元包邮，未满的收运费8元。")
+    assert not refused and "88元" in quoted
