@@ -49,6 +49,7 @@ from forebay.generation.support import (
 )
 from forebay.generation.terms import MAX_QUESTION_CHARACTERS, Term, question_terms
 from forebay.generation.titles import without_siblings
+from forebay.generation.typos import respelt
 from forebay.kernel.context import RequestContext
 from forebay.kernel.documents import Hit
 from forebay.kernel.errors import DeadlineExceeded
@@ -254,10 +255,12 @@ class ExtractiveGenerator:
         self, terms: Sequence[Term], request: GenerationRequest, subject: Subject | None = None
     ) -> Reading:
         """Look for the terms in the request's passages, but where they tell of something else."""
+        passages = [self._cache.get(hit) for hit in request.passages]
+        terms = respelt(terms, passages)
         return read(
             terms,
             request.passages,
-            [self._cache.get(hit) for hit in request.passages],
+            passages,
             subject or Subject(request.question, terms),
             shares=self._settings.scores_are_shares,
             cosine_deviation=self._settings.cosine_deviation,
