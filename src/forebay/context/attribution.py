@@ -130,8 +130,9 @@ def _statements(text: str, passages: Sequence[Hit]) -> Iterator[_Statement]:
     held = [_passage(hit) for hit in passages]
     for sentence in _SENTENCE.findall(_FENCED.sub("\n", text[:MAX_TEXT_CHARACTERS])):
         said = pieces(_MARKER.sub(" ", sentence))
-        # What ends in a colon announces a statement and is none.
-        if not said or not held or sentence.rstrip().endswith((":", "：")):
+        # What ends in a colon announces a statement and is none; dots tell that more is left out.
+        announces = sentence.rstrip().endswith((":", "：")) or sentence.lstrip("> ").startswith("…")
+        if not said or not held or announces:
             continue
         shares = [passage.share_of(said) for passage in held]
         best = shares.index(max(shares))

@@ -24,6 +24,7 @@ from forebay.generation.crossing import (
     without_lesser,
 )
 from forebay.generation.frames import Frame, frame_for, is_greeting
+from forebay.generation.lists import Quoted, place_of, with_siblings
 from forebay.generation.nearness import (
     Nearness,
     nearness_score,
@@ -202,7 +203,9 @@ class ExtractiveGenerator:
         # Words alone are careful: what they let pass below that is right as often as above.
         unsure = nearness is not None and score < self._settings.plain_from
         opening = frame.nearest if unsure else frame.opening
-        quoted = [msgspec.structs.replace(one, unit=one.unit.as_written) for one in chosen]
+        read = [self._cache.get(hit) for hit in request.passages]
+        room = self._settings.max_quote_characters
+        quoted = with_siblings(request, asked[0], reading, read, chosen, room)
         pieces = tuple(_write(quoted, frame, opening))
         return Draft(pieces, refused=False, score=score, unsure=unsure)
 
@@ -326,21 +329,15 @@ class ExtractiveGenerator:
         return chosen
 
 
-def _write(chosen: Sequence[Scored], frame: Frame, opening: str) -> list[str]:
+def _write(quoted: Quoted, frame: Frame, opening: str) -> list[str]:
     """Frame and quotations, each under the heading that stands above it in its passage; neighbours
-    run together under one marker.
+    run together under one marker, those of a list line by line.
     """
     pieces = [opening + "\n"]
     groups: list[list[Scored]] = []
-    for one in chosen:
+    for one in (msgspec.structs.replace(one, unit=one.unit.as_written) for one in quoted.units):
         last = groups[-1][-1] if groups else None
-        if (
-            last is not None
-            and last.passage == one.passage
-            and last.position + 1 == one.position
-            and {last.unit.kind, one.unit.kind} == {"sentence"}
-            and last.unit.section == one.unit.section
-        ):
+        if last and (_go_on(last, one) or quoted.go_on(last, one)):
             groups[-1].append(one)
         else:
             groups.append([one])
@@ -351,22 +348,50 @@ def _write(chosen: Sequence[Scored], frame: Frame, opening: str) -> list[str]:
         if first.kind == "code":
             pieces.append(f"\n```\n{first.text}\n```\n{marker}\n")
             continue
-        text = _joined([_quotable(one, frame) for one in group])
-        if first.kind == "item" and first.lead:
-            shown = "" if first.lead == lead else _escape(first.lead) + " "
-            lead = first.lead
-            text = shown + text
+        items = [one for one in group if one.unit.kind != "sentence"]
+        head = _joined([_quotable(one, frame) for one in group if one.unit.kind == "sentence"])
+        if items and items[0].unit.kind == "item":
+            head = head or _escape(items[0].unit.lead) * (items[0].unit.lead != lead)
+            lead = items[0].unit.lead
+        lines = _lines(items, frame)
+        if len(group) == 1:
+            head, lines = " ".join(filter(None, (head, *lines))), []
         if first.section:
-            text = frame.pair.format(name=_escape(first.section), value=text)
-        pieces.append(f"\n> {text} {marker}\n")
+            head = frame.pair.format(name=_escape(first.section), value=head).rstrip()
+        left = quoted.left.get(place_of(group[-1]), 0)
+        text = "\n> ".join(filter(None, (head, *lines)))
+        more = "\n> " + frame.more.format(count=left) if left else ""
+        pieces.append(f"\n> {text} {marker}{more}\n")
     pieces[-1] = pieces[-1].removesuffix("\n")
     return pieces
 
 
+def _go_on(one: Scored, other: Scored) -> bool:
+    """Whether a sentence goes on with the next."""
+    return (
+        one.passage == other.passage
+        and one.position + 1 == other.position
+        and {one.unit.kind, other.unit.kind} == {"sentence"}
+        and one.unit.section == other.unit.section
+    )
+
+
+def _lines(items: Sequence[Scored], frame: Frame) -> list[str]:
+    """The items of a list or the rows of a table, one a line; a single one without its mark."""
+    texts = [_quotable(one, frame) for one in items]
+    if len(items) < 2:
+        return texts
+    rest = "  " if any(one.unit.marker for one in items) else "- "
+    return [
+        _joined([one.unit.marker, text]) if one.unit.marker else rest + text
+        for one, text in zip(items, texts, strict=True)
+    ]
+
+
 def _joined(texts: Sequence[str]) -> str:
-    whole = texts[0]
-    for text in texts[1:]:
-        whole += text if ord(whole[-1]) > 0x2E7F else " " + text
+    whole = ""
+    for text in texts:
+        whole += text if not whole or ord(whole[-1]) > 0x2E7F else " " + text
     return whole
 
 

@@ -16,6 +16,7 @@ class Frame(msgspec.Struct, frozen=True):
     greeting: str
     pair: str
     separator: str
+    more: str
 
 
 FRAMES = {
@@ -29,6 +30,7 @@ FRAMES = {
         ),
         pair="{name}: {value}",
         separator="; ",
+        more="… ({count} more)",
     ),
     "zh": Frame(
         opening="根据文档：",
@@ -37,6 +39,7 @@ FRAMES = {
         greeting="您好！我根据本知识库的文档回答问题，并注明出处。请问您想了解什么？",
         pair="{name}：{value}",
         separator="；",
+        more="……（还有 {count} 项）",
     ),
     "zh-Hant": Frame(
         opening="根據文件：",
@@ -45,6 +48,7 @@ FRAMES = {
         greeting="您好！我根據本知識庫的文件回答問題，並註明出處。請問您想了解什麼？",
         pair="{name}：{value}",
         separator="；",
+        more="……（還有 {count} 項）",
     ),
 }
 

@@ -32,6 +32,7 @@ _ATX = re.compile(r"\s{0,3}#{1,6}\s+(?P<text>.*?)\s*#*$")
 _ITEM = re.compile(
     r"\s*(?:[-*+•·▪◦]|\(?\d{1,3}(?:[)、）]|\.(?!\d))|[（(][一二三四五六七八九十\d]{1,3}[）)])\s*(?=\S)"
 )
+_COUNTS = re.compile("[一二三四五六七八九十\\d]")
 _RULE_ROW = re.compile(r"[\s|:\-+=]*")
 _QUESTION = ("?", "？")
 _TERMINAL = tuple(".!?。！？…；;:：,，")
@@ -65,7 +66,7 @@ class Unit(msgspec.Struct, frozen=True, dict=True):
     wherever that stands; all four in Simplified characters, and in ``written`` as the document has
     them where that differs. ``folded`` and ``stems`` are what terms are looked for in, lead and
     section included. ``has_han``: whether there is a Han character in its text; ``in_han``: in
-    ``folded``.
+    ``folded``. ``marker``: the number of an item of a numbered list, as it is written.
     """
 
     kind: UnitKind
@@ -77,6 +78,7 @@ class Unit(msgspec.Struct, frozen=True, dict=True):
     in_han: bool
     above: str = ""
     section: str = ""
+    marker: str = ""
     written: Unit | None = None
 
     @property
@@ -229,11 +231,14 @@ def _filled(row: str) -> int:
     return sum(map(bool, cells(row)))
 
 
-def _unit(kind: UnitKind, text: str, lead: str, above: str = "", section: str = "") -> Unit:
+def _unit(
+    kind: UnitKind, text: str, lead: str, above: str = "", section: str = "", marker: str = ""
+) -> Unit:
     whole = "\n".join(filter(None, (section, lead, text)))
     folded = fold(whole)
     has_han, in_han = _HAN.search(text) is not None, _HAN.search(folded) is not None
-    written = Unit(kind, text, lead, folded, stems(whole), has_han, in_han, above, section)
+    found = stems(whole)
+    written = Unit(kind, text, lead, folded, found, has_han, in_han, above, section, marker)
     plain = tuple(map(simplified, (text, lead, above, section)))
     if plain == (text, lead, above, section):
         return written
@@ -311,9 +316,9 @@ class _Cutter:
             return heading
         return f"{title}. {heading}" if heading else title
 
-    def _unit(self, kind: UnitKind, text: str, lead: str) -> Unit:
+    def _unit(self, kind: UnitKind, text: str, lead: str, marker: str = "") -> Unit:
         section = "" if self._section == lead else self._section
-        return _unit(kind, text, lead, self._above, section)
+        return _unit(kind, text, lead, self._above, section, marker)
 
     def _line(self, line: str, *, alone: bool) -> None:
         heading = _ATX.match(line)
@@ -335,8 +340,11 @@ class _Cutter:
             return
         if item is not None:
             body = line[item.end() :].strip()
+            number = item[0].strip()
+            marker = number if _COUNTS.search(number) else ""
             for piece in _pieces(body):
-                self._units.append(self._unit("item", piece, self._lead))
+                self._units.append(self._unit("item", piece, self._lead, marker))
+                marker = ""
             return
         for piece in sentences(stripped):
             if piece.endswith(_QUESTION):

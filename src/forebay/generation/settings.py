@@ -16,7 +16,14 @@ BUNDLE = "bundle:"
 class ExtractiveSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How sentences are chosen and when there is no answer."""
 
-    max_quotes: Annotated[int, Meta(description="Most quotations in one answer.", ge=1, le=10)] = 3
+    max_quotes: Annotated[
+        int,
+        Meta(
+            description="Most quotations in one answer; a list that is asked for counts as one.",
+            ge=1,
+            le=10,
+        ),
+    ] = 3
     max_quote_characters: Annotated[
         int, Meta(description="Most quoted characters in one answer.", ge=80)
     ] = 900

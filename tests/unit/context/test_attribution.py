@@ -41,6 +41,8 @@ def hit(chunk_id: int, text: str) -> Hit:
         ("退款在仓库收到退货后十四天内支付。[2]", 0.0),
         (f"According to the documents:\n\n> {REFUND} [1]", 0.0),
         (f"根据文档：\n\n> {RETURNS} [2]", 0.0),
+        (f"According to the documents:\n\n> - {REFUND} [1]\n> … (3 more)", 0.0),
+        (f"根据文档：\n\n> - {RETURNS} [2]\n> ……（还有 3 项）", 0.0),
         ("14 days [1].", 0.0),
         ("15 days [1].", 1.0),
         ("Shipping to Norway costs nine euros and takes a week.", 1.0),

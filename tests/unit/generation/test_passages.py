@@ -34,6 +34,14 @@ def test_a_number_with_a_fraction_begins_no_list(text: str) -> None:
     assert [(one.kind, one.text) for one in analyse(text, "", "", ()).units] == [("sentence", text)]
 
 
+@pytest.mark.parametrize(
+    ("text", "marker"),
+    [("2. Close it.", "2."), ("二、…", ""), ("（二）关门。", "（二）"), ("- It", "")],
+)
+def test_an_item_of_a_numbered_list_keeps_its_number(text: str, marker: str) -> None:
+    assert [one.marker for one in analyse(text, "", "", ()).units] == [marker]
+
+
 def test_what_a_unit_says_by_itself_stands_under_its_title_and_heading() -> None:
     table = "| Service | Days |\n|---|---|\n| new | 8 |"
     text = f"In force from May.\n\n# Leave\n\n{table}\n\n- Sick: none"

@@ -1,0 +1,333 @@
+"""Lists and small tables that are quoted whole where all of them is asked for.
+
+One item is chosen for what it says. Its siblings are asked for, too, where the question has more
+for all of them (a lead-in, a heading, a word that each holds) than for some. They count as one
+quotation, in the order of the document; a question for one fact keeps its one item.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from forebay.generation.answer_types import AnswerType
+from forebay.generation.passages import Passage, Unit
+from forebay.generation.sides import asks_whether
+from forebay.generation.support import Reading, Scored
+from forebay.generation.terms import NAME_WEIGHT, Term, fold, stems
+from forebay.kernel.documents import ChunkRow
+from forebay.kernel.stages import GenerationRequest
+
+_HEADED = 0.5
+"""Share of a question that a heading must hold to be what is asked, where no word asks for all."""
+_SAID = 0.5
+"""How much of a term each item must hold, by itself or by its heading, for it to be said of all."""
+_COLUMN = 0.9
+"""What a word in the names of columns is worth, where one in a heading is worth 1."""
+_AS_MUCH = 0.95
+"""Share of what one list holds of the question that another must hold to be asked for, too."""
+_OF_LISTS = ("item", "row")
+_COLONS = (":", "：")
+_GAP = 4
+"""Characters of white space at most between two chunks that adjoin."""
+_MANY = r"(?:\w*[^\W\daisu]s|children|men|people|women)\b"
+"""A plural, and not "bus", "class", "this"."""
+_ASKS_FOR_ALL = re.compile(
+    "哪些|[哪那][几幾]|列出|列[举舉]|清[单單]|有什[么麼]|[包括含]{2}什[么麼]"
+    r"|^\W*(?:please |can you |could you )?(?:list|enumerate|name)\b|\blist (?:of|all)\b"
+    r"|\b(?:what|which|who) (?:are|were)\b|\b(?:give|show|tell) (?:me |us )?all\b"
+    rf"|\bwhich (?:of (?:the|our|these|those|your) )?{_MANY}"
+    rf"|\b(?:what|which) (?:[\w-]+ ){{0,2}}?{_MANY} "
+    r"(?:are|were|do|can|must|should|will|have|may|need|did)\b"
+)
+_ASKS_FOR_STEPS = re.compile(r"步[骤驟]|流程|\b(?:steps|procedure)\b")
+_ASKS_HOW = re.compile(
+    r"\bhow (?:do|does|can|could|should|must|to)\b|\bwhat (?:[\w']+ ){1,3}(?:do|done)\b"
+    "|怎[么麼样樣]|如何|做什[么麼]"
+)
+"""What steps answer, where they are numbered."""
+
+_LABEL = re.compile(r".{1,40}?(?:[:：–—]| - )")
+
+Place = tuple[int, int]
+
+
+class Quoted(msgspec.Struct, frozen=True):
+    """What is quoted, in order. ``lists``: which of it are parts of one list, by its number, and
+    ``left``: how many more of it there are after a unit; by passage and position.
+    """
+
+    units: Sequence[Scored]
+    lists: Mapping[Place, int] = {}
+    left: Mapping[Place, int] = {}
+
+    def go_on(self, one: Scored, other: Scored) -> bool:
+        """Whether two units are quoted as parts of one list, under one citation."""
+        number = self.lists.get(place_of(one))
+        return (
+            number is not None
+            and number == self.lists.get(place_of(other))
+            and one.passage == other.passage
+            and "code" not in (one.unit.kind, other.unit.kind)
+        )
+
+
+class _Found(NamedTuple):
+    """A list of which something is quoted, or a unit that is of none: what stands before it, its
+    items that are quoted, those that are asked for (None: no more than these), and the weight of
+    the question that it holds.
+    """
+
+    before: Sequence[Scored]
+    quoted: Sequence[Scored] = ()
+    asked: Sequence[Scored] | None = None
+    said: float = 0.0
+
+
+def with_siblings(
+    request: GenerationRequest,
+    kind: AnswerType,
+    reading: Reading,
+    passages: Sequence[Passage],
+    chosen: Sequence[Scored],
+    max_characters: int,
+) -> Quoted:
+    """Return ``chosen`` with what belongs to it: the items under a lead-in that is quoted, and the
+    siblings of an item or row where they are asked for, as many as fit ``max_characters``.
+    """
+    if not any(one.unit.kind in _OF_LISTS or one.unit.text.endswith(_COLONS) for one in chosen):
+        return Quoted(chosen)
+    mine = {place_of(one) for one in chosen}
+    lists = _Lists(reading, passages, [hit.chunk for hit in request.passages], mine)
+    asks = _Asks(request.question, kind, reading.terms)
+    found: list[_Found] = []
+    done: set[Place] = set()
+    for one in chosen:
+        if place_of(one) not in done:
+            found.append(_of_list(one, lists, asks, mine))
+            done.update(map(place_of, found[-1].quoted))
+    most = max((each.said for each in found), default=0.0)
+    room = max_characters - sum(len(one.unit.text) for one in chosen)
+    units: list[Scored] = []
+    number_of: dict[Place, int] = {}
+    left: dict[Place, int] = {}
+    for number, each in enumerate(found):
+        whole = each.asked is not None and (each.said >= _AS_MUCH * most or not each.quoted)
+        here, lacking, room = _fitting((each.asked or ()) if whole else each.quoted, mine, room)
+        here = [*each.before, *here]
+        units += here
+        if whole or each.before:
+            number_of.update((place_of(one), number) for one in here)
+        if lacking:
+            left[place_of(here[-1])] = lacking
+    return Quoted(units, number_of, left)
+
+
+def place_of(one: Scored) -> Place:
+    """Where a unit stands."""
+    return one.passage, one.position
+
+
+def _of_list(one: Scored, lists: _Lists, asks: _Asks, mine: set[Place]) -> _Found:
+    leads, members = lists.around(one)
+    quoted = [each for each in members if place_of(each) in mine]
+    if leads and not quoted:
+        # A lead-in alone tells nothing.
+        return _Found([one], asked=members)
+    if not quoted:
+        return _Found([one])
+    return _Found([one] if leads else [], quoted, *asks.siblings(quoted, members))
+
+
+def _fitting(asked: Sequence[Scored], mine: set[Place], room: int) -> tuple[list[Scored], int, int]:
+    """The first that there is room for, with all that is quoted anyway; how many items are left
+    out; and the room that is left.
+    """
+    kept, lacking = [], 0
+    for one in asked:
+        # A row is quoted with the names of its columns.
+        size = len(one.unit.text) + len(one.unit.lead) * (one.unit.kind == "row")
+        if place_of(one) in mine:
+            kept.append(one)
+        elif not lacking and size <= room:
+            kept.append(one)
+            room -= size
+        else:
+            lacking += one.unit.kind != "code"
+    return kept, lacking, room
+
+
+class _Asks:
+    """What a question asks of a list."""
+
+    def __init__(self, question: str, kind: AnswerType, terms: Sequence[Term]) -> None:
+        folded = fold(question)
+        self._steps = _ASKS_FOR_STEPS.search(folded) is not None
+        self._all = self._steps or _ASKS_FOR_ALL.search(folded) is not None
+        self._how = _ASKS_HOW.search(folded) is not None
+        self._one = kind.asked_at_all or asks_whether(question)
+        self._terms = terms
+
+    def siblings(
+        self, quoted: Sequence[Scored], members: Sequence[Scored]
+    ) -> tuple[Sequence[Scored] | None, float]:
+        """Those of ``members`` that are asked for with ``quoted``, None if these alone are; and the
+        weight of the question that they hold.
+        """
+        best = max(quoted, key=lambda one: one.fit)
+        beside = [each.own for each in members if each.passage == best.passage]
+        shared = [1.0 if least >= _SAID else least for least in map(min, zip(*beside, strict=True))]
+        if self._all or self._how:
+            shared = list(map(max, shared, best.above))
+        apart = [max(0.0, own - common) for own, common in zip(best.own, shared, strict=True)]
+        if best.unit.kind == "row":
+            shared = [
+                max(above, _COLUMN * all_) for above, all_ in zip(best.above, shared, strict=True)
+            ]
+        for_all, for_some = self._weight(shared), self._weight(apart)
+        said = for_all + for_some
+        if sum(each.unit.kind != "code" for each in members) < 2:
+            return None, said
+        numbered = any(each.unit.marker for each in members)
+        every = self._all or (self._how and numbered)
+        if (self._steps and numbered) or (
+            every and for_all > for_some and not self._names(best.unit, apart)
+        ):
+            return members, said
+        headed = (
+            for_all >= max(for_some, _HEADED * self._weight([1.0] * len(self._terms)))
+            and not self._one
+        )
+        if said and (self._all or (headed and best.unit.kind != "row")):
+            # Those of which the question says as much.
+            mine = set(map(place_of, quoted))
+            return [
+                each
+                for each in members
+                if place_of(each) in mine
+                or all(
+                    own >= least
+                    for own, least, tells in zip(each.own, best.own, apart, strict=True)
+                    if tells
+                )
+            ], said
+        return None, said
+
+    def _names(self, unit: Unit, apart: Sequence[float]) -> bool:
+        """Whether the question names an item by what tells it ``apart``: "hours on Sunday" is not
+        all of the hours, but "all steps when payments fail" is more than what has "payments".
+        """
+        named = [term for term, tells in zip(self._terms, apart, strict=True) if tells]
+        if unit.kind == "row" or any(term.weight >= NAME_WEIGHT for term in named):
+            return bool(named)
+        label = _LABEL.match(unit.text)
+        if label is None:
+            return False
+        words, text = stems(label[0]), fold(label[0])
+        return any(term.key in (text if term.han else words) for term in named)
+
+    def _weight(self, held: Sequence[float]) -> float:
+        return sum(term.weight * share for term, share in zip(self._terms, held, strict=True))
+
+
+class _Lists:
+    """The lists of the passages."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        passages: Sequence[Passage],
+        chunks: Sequence[ChunkRow],
+        chosen: set[Place],
+    ) -> None:
+        self._there = {place_of(one): one for one in reading.units}
+        self._passages = passages
+        self._chunks = chunks
+        self._chosen = chosen
+
+    def around(self, one: Scored) -> tuple[bool, list[Scored]]:
+        """Whether a unit leads into a list, and what is left of that, or of its own, in order."""
+        units, at = self._passages[one.passage].units, one.position
+        leads = _leads_into(units, at)
+        if not leads and one.unit.kind not in _OF_LISTS:
+            return False, []
+        places = list(self._whole(one.passage, _run(units, at + leads)))
+        found: dict[str, Place] = {}
+        for place in places:
+            # What two chunks repeat is quoted once.
+            text = self._passages[place[0]].units[place[1]].text
+            if text not in found or place in self._chosen:
+                found[text] = place
+        kept = set(found.values())
+        return leads, [self._there[each] for each in places if each in kept and each in self._there]
+
+    def _whole(self, index: int, run: range) -> Iterator[Place]:
+        """The places of a list, with what stands of it in chunks that adjoin."""
+        for other in range(len(self._passages)):
+            yield from self._part(other, index, other, run)
+        yield from ((index, at) for at in run)
+        for other in range(len(self._passages)):
+            yield from self._part(index, other, other, run)
+
+    def _part(self, earlier: int, later: int, other: int, run: range) -> Iterator[Place]:
+        """What stands in ``other`` of a list that goes from one passage on into another, if ``run``
+        is its part in the one that is not ``other``.
+        """
+        if not _adjoin(self._chunks[earlier], self._chunks[later]):
+            return
+        before, after = self._passages[earlier].units, self._passages[later].units
+        text = self._chunks[earlier].text
+        begin = next(
+            (at for at, unit in enumerate(after) if unit.as_written.text not in text), None
+        )
+        if not before or begin is None or not _go_on(before[-1], after[begin]):
+            return
+        ends, begins = _run(before, len(before) - 1), _run(after, begin)
+        if run == (begins if other == earlier else ends):
+            yield from ((other, at) for at in (ends if other == earlier else begins))
+
+
+def _adjoin(one: ChunkRow, other: ChunkRow) -> bool:
+    """Whether a chunk goes on where another ends; they may share what stands at the border."""
+    return (
+        one.document_id == other.document_id
+        and one.start < other.start <= one.end + _GAP
+        and one.end < other.end
+    )
+
+
+def _leads_into(units: Sequence[Unit], at: int) -> bool:
+    """Whether a sentence is the lead-in of what follows it."""
+    if units[at].kind != "sentence" or at + 1 >= len(units):
+        return False
+    after = units[at + 1]
+    return after.kind in ("item", "code") and after.lead.endswith(units[at].text)
+
+
+def _run(units: Sequence[Unit], at: int) -> range:
+    """The positions of a list's items, with code between them, or of a table's rows."""
+    one = units[at]
+    first = last = at
+    while first and _same_list(units[first - 1], one):
+        first -= 1
+    while last + 1 < len(units) and _same_list(units[last + 1], one):
+        last += 1
+    while first < at and units[first].kind == "code":
+        first += 1
+    return range(first, last + 1)
+
+
+def _same_list(one: Unit, other: Unit) -> bool:
+    return _sort(one) == _sort(other) and one.lead == other.lead and one.above == other.above
+
+
+def _go_on(one: Unit, other: Unit) -> bool:
+    return _sort(one) == _sort(other) != "" and (one.kind != "row" or one.lead == other.lead)
+
+
+def _sort(unit: Unit) -> str:
+    """What a unit is part of; steps may have code between them."""
+    return {"item": "list", "code": "list", "row": "table"}.get(unit.kind, "")
