@@ -83,11 +83,11 @@ class Delivery:
             )
         if health is not None and not health.valid:
             failed = True
-            self.not_valid(health.why_not)
+            self.not_valid(self.language.reasons(health.why, health.why_not))
         return int(failed)
 
     def not_valid(self, why_not: Sequence[str]) -> None:
-        """Say loudly that a result says nothing of what was measured; reasons are recorded ones."""
+        """Say loudly that a result says nothing of what was measured."""
         self.output.alarm(f"{self.language('not_valid').upper()}: {'; '.join(why_not)}.")
 
 

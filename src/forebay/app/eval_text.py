@@ -6,26 +6,34 @@ from forebay.app.output import Output
 from forebay.lab.evaluate.compare import Change, EvalComparison
 from forebay.lab.evaluate.result import ALL, TIMES, EvalResult, Mean
 from forebay.lab.report.numbers import seconds
+from forebay.lab.report.words import Words
 
 
-def tell(result: EvalResult, output: Output) -> None:
+def tell(result: EvalResult, output: Output, words: Words) -> None:
     """Print an evaluation: for each set its measures by language, then how long it took."""
     for one in result.sets:
-        documents = f", {one.documents:,} documents" if one.documents else ""
-        output.line(f"{one.name}: {one.questions:,} questions{documents}")
+        counts = words("set_counts" if one.documents else "set_questions").format(
+            questions=f"{one.questions:,}", documents=f"{one.documents:,}"
+        )
+        output.line(words("line").format(head=one.name, told=counts))
         names = dict.fromkeys(name for of in one.measures.values() for name in of)
         output.table(
-            ("measure", *one.measures),
-            [(name, *(_mean(of.get(name)) for of in one.measures.values())) for name in names],
+            (words("measure"), *map(words, one.measures)),
+            [
+                (words(name), *(_mean(of.get(name)) for of in one.measures.values()))
+                for name in names
+            ],
         )
-        output.line("rungs: " + ", ".join(f"{name} {n:,}" for name, n in one.rungs.items()))
+        rungs = ", ".join(f"{name} {n:,}" for name, n in one.rungs.items())
+        output.line(words("line").format(head=words("rungs"), told=rungs))
         output.line()
+        columns = (words("latency_stage"), words("language"), words("questions"))
         output.table(
-            ("latency", "language", "questions", "P50", "P90", "P99", "max"),
+            (*columns, "P50", "P90", "P99", words("max")),
             [
                 (
-                    stage,
-                    language,
+                    words(stage),
+                    words(language),
                     found.count,
                     *(seconds(at) for at in (found.p50_s, found.p90_s, found.p99_s, found.max_s)),
                 )
@@ -36,33 +44,20 @@ def tell(result: EvalResult, output: Output) -> None:
         output.line()
 
 
-UNSURE = "not beyond noise"
-
-
-def tell_changes(comparison: EvalComparison, output: Output) -> None:
+def tell_changes(comparison: EvalComparison, output: Output, words: Words) -> None:
     """Print a comparison: what moved beyond noise first, then the rest."""
     moved = [one for one in comparison.changes if one.verdict != "same"]
     if not moved:
-        output.line("Nothing changed beyond noise.")
+        output.line(words("nothing_changed"))
     rest = [one for one in comparison.changes if one.verdict == "same"]
+    columns = ("set", "language", "measure", "questions", "before", "after", "change")
     output.table(
-        (
-            "set",
-            "language",
-            "measure",
-            "n",
-            "before",
-            "after",
-            "change",
-            "interval",
-            "p",
-            "verdict",
-        ),
-        [_changed(one) for one in (*moved, *rest)],
+        [words(name) for name in (*columns, "interval", "p_value", "verdict")],
+        [_changed(one, words) for one in (*moved, *rest)],
     )
 
 
-def _changed(one: Change) -> tuple[str, ...]:
+def _changed(one: Change, words: Words) -> tuple[str, ...]:
     timed = one.measure in TIMES
     change, low, high = (
         f"{value:+.1%}" if timed else f"{value:+.4f}" for value in (one.change, one.low, one.high)
@@ -70,20 +65,17 @@ def _changed(one: Change) -> tuple[str, ...]:
     before, after = (
         seconds(value) if timed else f"{value:.4f}" for value in (one.before, one.after)
     )
-    language = "" if one.language == ALL else one.language
-    interval = f"{low}..{high}"
-    count = f"{one.questions:,}"
     return (
         one.set,
-        language,
-        one.measure,
-        count,
+        "" if one.language == ALL else words(one.language),
+        words(one.measure),
+        f"{one.questions:,}",
         before,
         after,
         change,
-        interval,
+        f"{low}..{high}",
         f"{one.p:.3f}",
-        UNSURE if one.verdict == "same" else one.verdict,
+        words(f"verdict_{one.verdict}"),
     )
 
 

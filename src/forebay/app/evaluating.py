@@ -52,7 +52,9 @@ def deliver(result: EvalResult, delivery: Delivery) -> None:
     def draw(path: Path, language: Language) -> None:
         write_evaluation_report(result, path, language)
 
-    delivery.give(msgspec.json.encode(result), draw, lambda output: tell(result, output))
+    delivery.give(
+        msgspec.json.encode(result), draw, lambda output: tell(result, output, delivery.language)
+    )
 
 
 def compare(paths: tuple[Path, Path], confidence: float, seed: int, delivery: Delivery) -> int:
@@ -68,10 +70,12 @@ def compare(paths: tuple[Path, Path], confidence: float, seed: int, delivery: De
         write_quality_comparison(comparison, names, path, language)
 
     delivery.give(
-        msgspec.json.encode(comparison), draw, lambda output: tell_changes(comparison, output)
+        msgspec.json.encode(comparison),
+        draw,
+        lambda output: tell_changes(comparison, output, delivery.language),
     )
-    for warning in comparison.warnings:
-        delivery.output.alarm(f"Read this with care: {warning}")
+    for warning in delivery.language.reasons(comparison.why):
+        delivery.output.alarm(f"{delivery.language('warnings')}: {warning}")
     return 0
 
 

@@ -37,6 +37,7 @@ from forebay.lab.report.proof import (
     Proof,
     Side,
     chart,
+    doubts,
     load_proof,
     setting,
     summarise,
@@ -51,7 +52,6 @@ PROFILE = "h100/8b/fp16/tp1"
 MAX_MODEL_LEN = 16_384
 TOKENS_PER_WRITE = 4
 """A stream's events carry so many tokens, as busy engines' do: two cores are to be enough."""
-BUSY_SHARE = 0.9
 POLL_S = 0.05
 LOOPBACK = "127.0.0.1"
 
@@ -108,7 +108,7 @@ class _Proving:
         for name in (PASS_THROUGH, FOREBAY):
             with tempfile.TemporaryDirectory(prefix="forebay-prove-") as folder:
                 sides.append(await self._side(name, Path(folder)))
-        why_not = _why_not(sides)
+        why_not = doubts(sides, Language())
         return Proof(
             sides=tuple(sides),
             rate_per_s=self._words.rate,
@@ -197,22 +197,6 @@ class _Proving:
         return await run_bench(options, watch)
 
 
-def _why_not(sides: list[Side]) -> tuple[str, ...]:
-    """Why the machine, not the engine, may have decided the result."""
-    found = []
-    for side in sides:
-        for phase, result in (("light", side.light), ("mixed", side.mixed)):
-            health = result.generator
-            assert health is not None
-            found += [f"{side.name}, {phase}: {reason}" for reason in health.why_not]
-        found += [
-            f"{side.name}: the {which} used {share:.0%} of a core"
-            for which, share in side.cpu.items()
-            if share > BUSY_SHARE
-        ]
-    return tuple(found)
-
-
 def _give(proof: Proof, words: ProveWords, delivery: Delivery) -> int:
     language = delivery.language
 
@@ -229,7 +213,7 @@ def _give(proof: Proof, words: ProveWords, delivery: Delivery) -> int:
 
     delivery.give(msgspec.json.encode(proof), draw, tell)
     if not proof.valid:
-        delivery.not_valid(proof.why_not)
+        delivery.not_valid(doubts(proof.sides, language) or proof.why_not)
     if words.svg is not None:
         try:
             words.svg.write_text(svg(chart(proof, language)), encoding="utf-8")
@@ -241,7 +225,7 @@ def _give(proof: Proof, words: ProveWords, delivery: Delivery) -> int:
 
 def _shares(sides: tuple[Side, ...], name: Callable[[str], str]) -> str:
     def of(cpu: Mapping[str, float], result: RunResult) -> str:
-        told = [f"{which} {share:.0%}" for which, share in cpu.items()]
+        told = [f"{name(f'proof_{which}')} {share:.0%}" for which, share in cpu.items()]
         if result.generator is not None:
             told.append(f"{name('generator')} {result.generator.cpu_share:.0%}")
         return ", ".join(told)

@@ -17,6 +17,7 @@ from forebay.lab.evaluate.compare import compare
 from forebay.lab.evaluate.datasets import Document, Question, QuestionSet
 from forebay.lab.evaluate.result import EvalResult, Mean, Origin, Row, SetResult
 from forebay.lab.measure.result import Quantiles
+from forebay.lab.report.words import Words
 from tests.unit.lab.evaluate.sets import folder
 
 
@@ -51,21 +52,39 @@ def result(value: float = 0.5, **more: object) -> EvalResult:
 
 
 def test_an_evaluation_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(result(), Output())
+    tell(result(), Output(), Words())
     out = capsys.readouterr().out
     assert "船: 8 questions, 3 documents" in out
     assert "mrr@10\t0.500 (0.400..0.600)\t-" in out
     assert "rungs: vector+bm25 7, bm25 1" in out
     assert "search\tall\t8\t10 ms\t20 ms\t30 ms" in out
+    tell(result(), Output(), Words("zh"))
+    out = capsys.readouterr().out
+    assert out.startswith("船：8 个问题，3 篇文档\n指标\t全部\t中文\n")
+    assert "检索\t全部\t8\t10 ms" in out and "梯级：vector+bm25 7, bm25 1" in out
 
 
 def test_changes_come_first(capsys: pytest.CaptureFixture[str]) -> None:
-    tell_changes(compare(result(0.5), result(0.75)), Output())
+    tell_changes(compare(result(0.5), result(0.75)), Output(), Words())
     first, second = capsys.readouterr().out.splitlines()[1:3]
     assert first.split("\t")[2] == "mrr@10" and first.endswith("better")
-    assert second.split("\t")[2] == "search_s" and "+0.0%" in second
-    tell_changes(compare(result(), result()), Output())
+    assert second.split("\t")[2] == "time of a search" and "+0.0%" in second
+    tell_changes(compare(result(), result()), Output(), Words())
     assert capsys.readouterr().out.startswith("Nothing changed beyond noise.")
+    tell_changes(compare(result(), result()), Output(), Words("zh"))
+    said, columns, *_, row = capsys.readouterr().out.splitlines()
+    assert said == "没有超出噪声的变化。"
+    assert columns.split("\t")[:4] == ["数据集", "语言", "指标", "问题数"]
+    assert row.split("\t")[2] == "检索耗时" and row.endswith("无超出噪声的变化")
+
+
+def test_what_is_doubtful_is_told_in_the_language_of_the_reader() -> None:
+    doubtful = compare(result(), result(fingerprint="g", failed=2))
+    assert [str(one) for one in doubtful.why] == list(doubtful.warnings)
+    differ, failed = Words("zh").reasons(doubtful.why, doubtful.warnings)
+    assert "船 在两边不是同一个数据集：8 和 8 个问题" in differ
+    assert failed == "船：第二个结果中有 2 个问题失败。"
+    assert Words("zh").reasons((), ("as recorded",)) == ["as recorded"]
 
 
 def test_what_is_not_whole_is_said() -> None:

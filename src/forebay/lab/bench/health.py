@@ -10,6 +10,7 @@ import numpy as np
 from forebay.kernel.clock import Clock
 from forebay.lab.bench.options import GeneratorBounds
 from forebay.lab.measure.histogram import SparseCounts, layout, quantile, summarise
+from forebay.lab.measure.reasons import Reason
 from forebay.lab.measure.result import Generator, Quantiles
 
 _BATCH = 4_096
@@ -93,30 +94,24 @@ class Health:
         """The generator's health over the whole run, which has finished."""
         lateness, cpu_share = self.lateness(), self._final_share
         measured = self._elapsed_s >= _LEAST_ELAPSED_S
-        why_not = []
+        why = []
         if measured and cpu_share > bounds.max_cpu_share:
-            why_not.append(
-                f"the generator used {cpu_share:.0%} of its core (more than "
-                f"{bounds.max_cpu_share:.0%}): lower the rate or give it more processes"
-            )
+            told = {"used": f"{cpu_share:.0%}", "most": f"{bounds.max_cpu_share:.0%}"}
+            why.append(Reason("generator_busy", told))
         if lateness.p99_s > bounds.max_lateness_p99_s:
-            why_not.append(
-                f"one send in a hundred was {lateness.p99_s * 1000:.1f} ms late or more (bound "
-                f"{bounds.max_lateness_p99_s * 1000:.1f} ms): the generator's machine was busy"
-            )
+            late_ms, most_ms = lateness.p99_s * 1000, bounds.max_lateness_p99_s * 1000
+            told = {"late": f"{late_ms:.1f}", "most": f"{most_ms:.1f}"}
+            why.append(Reason("generator_late", told))
         if self.not_sent and not bounds.accept_not_sent:
-            why_not.append(
-                f"{self.not_sent} requests were not sent because {bounds.max_in_flight} were "
-                "already under way: raise that bound or lower the rate"
-            )
+            told = {"count": str(self.not_sent), "most": str(bounds.max_in_flight)}
+            why.append(Reason("generator_full", told))
         if self._waited > self.sends * _WAITING_SHARE:
-            why_not.append(
-                f"{self._waited} requests waited because all {bounds.max_connections} connections "
-                "were in use: raise that bound or lower the rate"
-            )
+            told = {"count": str(self._waited), "most": str(bounds.max_connections)}
+            why.append(Reason("generator_waited", told))
         return Generator(
-            valid=not why_not,
-            why_not=tuple(why_not),
+            valid=not why,
+            why_not=tuple(map(str, why)),
+            why=tuple(why),
             sends=self.sends,
             lateness=lateness,
             cpu_share=cpu_share,

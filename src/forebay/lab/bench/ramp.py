@@ -144,6 +144,7 @@ class _Stepper:
             statuses=total.statuses,
             generator_valid=not invalid,
             why_not=generator.why_not if generator is not None else (),
+            why=generator.why if generator is not None else (),
         )
 
     async def pause(self, seconds: float) -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from forebay.kernel.errors import ConfigError
+from forebay.lab.measure.reasons import Reason
 from forebay.lab.measure.result import Run
 
 RAMP_SCHEMA = 1
@@ -33,6 +34,7 @@ class RampStep(msgspec.Struct, frozen=True):
     statuses: dict[str, int] = {}
     generator_valid: bool = True
     why_not: tuple[str, ...] = ()
+    why: tuple[Reason, ...] = ()
 
     @property
     def verdict(self) -> Literal["healthy", "unhealthy", "undecided"]:

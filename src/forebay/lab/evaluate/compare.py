@@ -17,6 +17,7 @@ import numpy as np
 from forebay.kernel.errors import ConfigError
 from forebay.lab.evaluate.intervals import CONFIDENCE, Floats, resampled_means
 from forebay.lab.evaluate.result import ALL, ERRORS, TIMES, EvalResult, Row, SetResult
+from forebay.lab.measure.reasons import Reason
 
 Verdict = Literal["better", "worse", "same"]
 FEWEST = 5
@@ -54,6 +55,8 @@ class EvalComparison(msgspec.Struct, frozen=True):
     resamples: int = RESAMPLES
     warnings: tuple[str, ...] = ()
     kind: str = "evaluation_comparison"
+    why: tuple[Reason, ...] = ()
+    """``warnings`` for other languages."""
 
 
 def compare(
@@ -68,13 +71,14 @@ def compare(
             f"{_names(before.sets)} against {_names(after.sets)}."
         )
     changes: list[Change] = []
-    warnings: list[str] = []
+    doubts: list[Reason] = []
     for pair in shared:
-        warnings += _differences(*pair)
+        doubts += _differences(*pair)
         changes += _of_set(*pair, confidence=confidence, seed=seed)
     if not changes:
         raise ConfigError(f"the two results share fewer than {FEWEST} questions in every set.")
-    return EvalComparison(_holm(changes), confidence, RESAMPLES, tuple(warnings))
+    warnings = tuple(map(str, doubts))
+    return EvalComparison(_holm(changes), confidence, RESAMPLES, warnings, why=tuple(doubts))
 
 
 def _of_set(
@@ -151,16 +155,15 @@ def _holm(changes: Sequence[Change]) -> tuple[Change, ...]:
     )
 
 
-def _differences(before: SetResult, after: SetResult) -> Iterator[str]:
+def _differences(before: SetResult, after: SetResult) -> Iterator[Reason]:
     if before.fingerprint != after.fingerprint:
         shared = len({row.id for row in before.rows} & {row.id for row in after.rows})
-        yield (
-            f"{before.name} is not the same set in both: {before.questions} and {after.questions} "
-            f"questions; the {shared} that both have are compared."
-        )
-    for name, one in (("first", before), ("second", after)):
+        counts = {"before": before.questions, "after": after.questions, "shared": shared}
+        told = {name: str(count) for name, count in counts.items()}
+        yield Reason("sets_differ", {"name": before.name, **told})
+    for name, one in (("failed_before", before), ("failed_after", after)):
         if one.failed:
-            yield f"in {before.name}, {one.failed} questions of the {name} result failed."
+            yield Reason(name, {"name": before.name, "count": str(one.failed)})
 
 
 def _names(sets: Sequence[SetResult]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from forebay.kernel.errors import ConfigError
+from forebay.lab.measure.reasons import Reason
 
 SCHEMA = 1
 
@@ -133,6 +134,8 @@ class Generator(msgspec.Struct, frozen=True):
     connections: int = 0
     """Connections opened over the whole run."""
     processes: int = 1
+    why: tuple[Reason, ...] = ()
+    """``why_not`` for other languages."""
 
 
 class Machine(msgspec.Struct, frozen=True):

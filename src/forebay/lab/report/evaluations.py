@@ -76,7 +76,7 @@ def comparison_page(comparison: EvalComparison, names: tuple[str, str], words: W
         title=words("title_eval_compare").format(before=names[0], after=names[1]),
         subtitle=[words("paired").format(share=f"{comparison.confidence:.0%}")],
         alarm=words("warnings") if comparison.warnings else "",
-        reasons=comparison.warnings,
+        reasons=words.reasons(comparison.why, comparison.warnings),
         sections=tuple(
             _changes_section(name, [one for one in comparison.changes if one.set == name], words)
             for name in sets

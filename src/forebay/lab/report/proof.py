@@ -26,6 +26,8 @@ LIGHT, HEAVY = "light", "heavy"
 PASS_THROUGH, FOREBAY = "pass_through", "forebay"
 FATES = {"good": "good", "lost": "timeout", "refused": "refused"}
 """What became of a request, and whose colour it has."""
+BUSY_SHARE = 0.9
+"""Of a core: a process that used more was itself what others waited for."""
 WIDTH_PX, HEIGHT_PX = 430, 210
 
 
@@ -256,7 +258,7 @@ def _page(proof: Proof, words: Words) -> Page:
         title=words("proof_title"),
         subtitle=[*origin(first.run, 2 * proof.phase_s, words), setting(proof, words)],
         alarm="" if proof.valid else words("not_valid"),
-        reasons=proof.why_not,
+        reasons=doubts(proof.sides, words) or proof.why_not,
         cards=[
             Card(
                 words(one.side),
@@ -282,6 +284,24 @@ def setting(proof: Proof, words: Words) -> str:
     """What is simulated and what is real."""
     engine = proof.profile if proof.speed == 1 else f"{proof.profile} x {proof.speed:g}"
     return words("proof_setting").format(profile=engine, rate=f"{proof.rate_per_s:g}")
+
+
+def doubts(sides: Sequence[Side], words: Words) -> tuple[str, ...]:
+    """Why the machine, not the engine, may have decided the result; empty when it did not."""
+    found = []
+    for side in sides:
+        for phase, result in (("light", side.light), ("mixed", side.mixed)):
+            if result.generator is not None:
+                where = f"{words(side.name)}, {words(f'proof_{phase}_phase')}"
+                why = words.reasons(result.generator.why, result.generator.why_not)
+                found += [f"{where}: {reason}" for reason in why]
+        for which, share in side.cpu.items():
+            if share > BUSY_SHARE:
+                told = words("proof_core").format(
+                    which=words(f"proof_{which}"), share=f"{share:.0%}"
+                )
+                found.append(f"{words(side.name)}: {told}")
+    return tuple(found)
 
 
 def verdict(summaries: Sequence[Summary], words: Words) -> str:

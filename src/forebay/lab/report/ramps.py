@@ -23,7 +23,9 @@ def ramp_page(result: RampResult, words: Words) -> Page:
     steps = sorted(result.steps, key=lambda step: step.rate_per_s)
     invalid = [step for step in steps if not step.generator_valid]
     reasons = [
-        f"{step.rate_per_s:g}/s: {'; '.join(step.why_not)}" for step in invalid if step.why_not
+        f"{step.rate_per_s:g}/s: {'; '.join(words.reasons(step.why, step.why_not))}"
+        for step in invalid
+        if step.why_not
     ]
     return Page(
         title=words("title_ramp").format(target=result.run.target),

@@ -31,7 +31,7 @@ def run_page(result: RunResult, words: Words) -> Page:
         title=words("title_run").format(target=result.run.target or words(result.run.source)),
         subtitle=origin(result.run, result.duration_s, words),
         alarm=words("not_valid") if invalid else "",
-        reasons=health.why_not if health is not None and invalid else (),
+        reasons=words.reasons(health.why, health.why_not) if health and invalid else (),
         cards=_cards(result, words),
         sections=(
             Section(words("over_time"), figures=_over_time(result, words)),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from forebay.kernel.errors import ConfigError
+from forebay.lab.measure.reasons import REASONS, Reason
 
 LANGUAGES = ("en", "zh")
 
@@ -60,6 +61,7 @@ _TEXTS: dict[str, tuple[str, str]] = {
     "bench": ("load test", "压测"),
     "simulation": ("simulation in virtual time", "虚拟时间仿真"),
     "title_run": ("Run against {target}", "运行报告：{target}"),
+    "line": ("{head}: {told}", "{head}：{told}"),
     "not_valid": ("This result is not valid", "本次结果无效"),
     "seed": ("seed", "种子"),
     "commit": ("commit", "提交"),
@@ -167,6 +169,8 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "Bars are 95 % intervals of the mean over questions (bootstrap).",
         "横线为问题均值的 95% 区间（自助法）。",
     ),
+    "rungs": ("rungs", "梯级"),
+    "interval": ("interval", "区间"),
     "less_is_better": ("less is better", "越小越好"),
     "measures_retrieval": ("Retrieval", "检索"),
     "measures_answers": ("Answers", "回答"),
@@ -245,6 +249,11 @@ _TEXTS: dict[str, tuple[str, str]] = {
             "仿真：一个引擎（{profile}），按真实时间运行。"
         ),
     ),
+    "proof_light_phase": ("light requests alone", "只有轻请求"),
+    "proof_mixed_phase": ("with heavy ones", "有重请求"),
+    "proof_core": ("the {which} used {share} of a core", "{which}用掉了一个核的 {share}"),
+    "proof_gateway": ("gateway", "网关"),
+    "proof_engine": ("engine", "引擎"),
     "proof_verdict": (
         (
             "With heavy requests about, {through} of the light ones are answered in time by the "
@@ -269,7 +278,11 @@ class Words:
             raise ConfigError(f"reports are written in {' or '.join(LANGUAGES)}, not {language!r}.")
         self.language = language
         self._at = LANGUAGES.index(language)
-        self._texts = {**_TEXTS, **(more or {})}
+        self._texts = {**_TEXTS, **REASONS, **(more or {})}
+
+    def reasons(self, why: Sequence[Reason], recorded: Sequence[str] = ()) -> list[str]:
+        """Reasons as sentences; results of earlier versions have only those that they recorded."""
+        return [self(one.name).format(**one.figures) for one in why] or list(recorded)
 
     def __call__(self, key: str) -> str:
         """The text of a key; what has none (a status of a newer server, say) stands for itself."""

@@ -8,6 +8,7 @@ from forebay.kernel.clock import VirtualClock
 from forebay.lab.bench import health as module
 from forebay.lab.bench.health import Health
 from forebay.lab.bench.options import GeneratorBounds
+from forebay.lab.report.words import Words
 
 
 @pytest.fixture
@@ -53,6 +54,9 @@ def test_each_way_to_be_the_bottleneck_is_told(cpu: list[float]) -> None:
     ):
         assert words in told
     assert len(verdict.why_not) == 4
+    assert [str(one) for one in verdict.why] == list(verdict.why_not)
+    busy, late, full, waited = Words("zh").reasons(verdict.why)
+    assert "95%" in busy and "50.0 ms" in late and full.startswith("3 个请求") and "60" in waited
 
 
 def test_a_run_of_an_instant_says_nothing_of_the_core(cpu: list[float]) -> None:

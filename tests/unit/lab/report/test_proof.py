@@ -9,12 +9,14 @@ import pytest
 
 from forebay.kernel.errors import ConfigError
 from forebay.lab.bench.describe import describe_workload
+from forebay.lab.measure.reasons import Reason
 from forebay.lab.measure.result import Generator, Run, RunResult
 from forebay.lab.report.page import svg
 from forebay.lab.report.proof import (
     Proof,
     Side,
     chart,
+    doubts,
     load_proof,
     summarise,
     table,
@@ -103,6 +105,24 @@ def test_table_chart_and_page(proof: Proof, language: str, tmp_path: Path) -> No
     page = path.read_text("utf-8")
     assert words("not_valid") in page
     assert "the machine was busy" in page
+
+
+def test_why_it_is_not_valid_is_told_in_either_language(proof: Proof, tmp_path: Path) -> None:
+    late = Reason("generator_late", {"late": "9.1", "most": "5.0"})
+    slow = Generator(valid=False, why_not=(str(late),), why=(late,))
+    through, admitted = proof.sides
+    mixed = msgspec.structs.replace(through.mixed, generator=slow)
+    through = msgspec.structs.replace(through, mixed=mixed, cpu={"gateway": 0.97, "engine": 0.2})
+    assert doubts((through, admitted), Words()) == (
+        f"pass-through, with heavy ones: {late}",
+        "pass-through: the gateway used 97% of a core",
+    )
+    late_zh, busy_zh = doubts((through, admitted), Words("zh"))
+    assert late_zh.startswith("直通, 有重请求: ") and "9.1 ms" in late_zh
+    assert busy_zh == "直通: 网关用掉了一个核的 97%"
+    path = tmp_path / "proof.html"
+    write_proof_report(msgspec.structs.replace(proof, sides=(through, admitted)), path, Words("zh"))
+    assert late_zh in path.read_text("utf-8")
 
 
 def test_a_stored_proof_is_read_again(proof: Proof, tmp_path: Path) -> None:
