@@ -1,7 +1,8 @@
 """Candidates of every retrieval set's questions, as the production search finds them.
 
-Vectors are those that ``benchmarks/retrieval/quality.py`` keeps in ``--cache``; rows gathered are
-kept there too, under the mark of what they depend on.
+Vectors are those that ``benchmarks/retrieval/quality.py`` keeps in ``--cache``; those of single
+sentences are made as ingest makes them (half an hour of one core, once) and kept there, as are the
+rows gathered, under the mark of what they depend on.
 """
 
 from __future__ import annotations
@@ -17,14 +18,19 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "retrieval"))
 
 from quality import SPEC, CachedEmbedder, fill, lines, load_vectors, read
 
+from forebay.app.sentence_record import sentences_of
+from forebay.embedding.opening import open_embedder
+from forebay.embedding.sentence_vectors import nearest, pack
+from forebay.embedding.settings import EmbeddingSettings
 from forebay.kernel.clock import Deadline, SystemClock
 from forebay.kernel.context import Principal, RequestContext
-from forebay.kernel.documents import Hit
+from forebay.kernel.documents import ChunkRow, Hit, Vectors
 from forebay.kernel.stages import SearchRequest
 from forebay.lab.distill.light_data import LightRow, is_held_out
 from forebay.rerank.features import FEATURES_VERSION, candidates_of
@@ -102,6 +108,7 @@ async def _gathered(data: Path, cache: Path, name: str, candidates: int) -> list
     asked = load_vectors(data, cache, questions, "queries")
     texts = [q["text"] for q in lines(data / questions / "queries.jsonl")]
     embedder = CachedEmbedder(dict(zip(texts, asked, strict=True)))
+    sentences = await _sentences(cache, corpora, list(record.live.values()))
     found: list[Gathered] = []
     with tempfile.TemporaryDirectory() as folder, search_executor(1) as pool:
         index = KbIndex.open(
@@ -120,7 +127,10 @@ async def _gathered(data: Path, cache: Path, name: str, candidates: int) -> list
             result = await retriever.retrieve(context, request)
             if result.vectors is None:
                 raise SystemExit(f"{name}: a question was found without vectors")
-            made = candidates_of(query["text"], result.hits, result.vectors)
+            blobs = [sentences[hit.chunk.chunk_id] for hit in result.hits]
+            told = nearest(blobs, result.vectors.query, SPEC.dimensions)
+            vectors = msgspec.structs.replace(result.vectors, nearest=told)
+            made = candidates_of(query["text"], result.hits, vectors)
             row = LightRow(
                 name,
                 query["text"],
@@ -137,13 +147,52 @@ async def _gathered(data: Path, cache: Path, name: str, candidates: int) -> list
 
 
 def _joined(parts: list[Any]) -> Any:
-    import numpy as np
-
     return np.concatenate(parts)
+
+
+async def _sentences(
+    cache: Path, corpora: Sequence[str], rows: Sequence[ChunkRow]
+) -> dict[int, bytes]:
+    """What ingest keeps of the sentences of each chunk."""
+    found: dict[int, bytes] = {}
+    for corpus in corpora:
+        own = [row for row in rows if row.document_id.startswith(f"{corpus}/")]
+        cut = [sentences_of(row) for row in own]
+        vectors = await _embedded(cache, corpus, [text for some in cut for text in some])
+        at = 0
+        for row, texts in zip(own, cut, strict=True):
+            some = vectors[at : at + len(texts)].astype("<f4")
+            ids = tuple(range(len(texts)))
+            made = Vectors(ids, SPEC.dimensions, some.tobytes())
+            found[row.chunk_id] = pack(texts, made) if texts else b""
+            at += len(texts)
+    return found
+
+
+async def _embedded(cache: Path, corpus: str, texts: Sequence[str]) -> Any:
+    """Vectors of sentences, from ``cache`` where they are already there."""
+    mark = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
+    path = cache / f"{corpus}.sentences.{mark}.npy"
+    if not path.exists():
+        embedder = await open_embedder(
+            EmbeddingSettings(), cache=cache / "models", clock=SystemClock()
+        )
+        assert embedder is not None
+        rows = [
+            (await embedder.embed(texts[at : at + 256], kind="passage")).data
+            for at in range(0, len(texts), 256)
+        ]
+        await embedder.close()
+        matrix = np.frombuffer(b"".join(rows), "<f4").reshape(len(texts), SPEC.dimensions)
+        np.save(path, matrix.astype(np.float16))
+        print(f"embedded {len(texts)} sentences of {corpus}", file=sys.stderr, flush=True)
+    return np.load(path)
 
 
 def _sources() -> str:
     """The code that candidates and features come from."""
+    import forebay.embedding.sentence_vectors as sentence_vectors
+    import forebay.generation.passages as passages
     import forebay.rerank.features as features
     import forebay.rerank.places as places
     import forebay.retrieval.fusion as fusion
@@ -151,7 +200,7 @@ def _sources() -> str:
     import forebay.retrieval.terms as terms
 
     digest = hashlib.sha256()
-    for module in (features, places, fusion, retriever, terms):
+    for module in (features, places, fusion, retriever, terms, passages, sentence_vectors):
         digest.update(Path(str(module.__file__)).read_bytes())
     return digest.hexdigest()
 

@@ -4,7 +4,8 @@
 
 Training is by labels. ``left_out`` trains once more without each set's documents and questions and
 measures on that set, on its odd half and on all its questions: what a corpus nobody trained on may
-hope for. ``--write`` replaces the model in the package.
+hope for. All is measured with vectors of the candidates' sentences, as a served knowledge base
+keeps them, and ``without_sentences``. ``--write`` replaces the model in the package.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from gather import MAIN, PAIRS, UNSEEN, gather, machine, trainable
 from forebay.lab.distill.light import LightTraining, Parameters, train
 from forebay.lab.distill.light_data import (
     LightRow,
-    calibrated,
+    curves_of,
     examples_of,
     measured,
     ndcg_of,
@@ -65,6 +66,11 @@ def held_of(rows: dict[str, list[LightRow]]) -> dict[str, list[LightRow]]:
 
 Orders = Callable[[str, list[LightRow]], list[Any]]
 """From a set's name and rows to the scores of each row's candidates."""
+
+
+def without(rows: dict[str, list[LightRow]]) -> dict[str, list[LightRow]]:
+    """The same where no sentence has a vector."""
+    return {name: [row.without_sentences() for row in own] for name, own in rows.items()}
 
 
 def shipped(_: str, rows: list[LightRow]) -> list[Any]:
@@ -105,9 +111,11 @@ def table(scores: list[Any], rows: list[LightRow], depth: int = 10) -> dict[str,
     }
 
 
-def reliability(rows: Sequence[LightRow], parameters: Parameters) -> dict[str, Any]:
+def reliability(
+    rows: Sequence[LightRow], parameters: Parameters, curve: tuple[float, float]
+) -> dict[str, Any]:
     """How often candidates told a relevance are relevant, by tenths, on held-out questions."""
-    middle, width = calibrated(parameters, [row for row in rows if not row.held_out])
+    middle, width = curve
     held = [row for row in rows if row.held_out]
     scores = np.concatenate(scores_of(parameters, held)).astype(np.float64)
     told = 1 / (1 + np.exp(-(scores - middle) / width))
@@ -159,25 +167,26 @@ def main() -> None:
     }
     learning = {name: trainable(data, name, rows[name]) for name in PAIRS if name not in UNSEEN}
     held = held_of(rows)
+    plain = without(held)
     training, embedder = LightTraining(), asyncio.run(fingerprint())
     model = fit([row for some in learning.values() for row in some], training)
     order = by(dict.fromkeys(PAIRS, model))
     tables = {name: table(order(name, held[name]), held[name]) for name in PAIRS}
     at_5 = {name: table(order(name, held[name]), held[name], 5) for name in MAIN}
     known = [row for name in MAIN for row in (*learning[name], *held[name])]
-    curve = reliability(known, model)
+    curves = curves_of(model, [row for row in known if not row.held_out])
     if arguments.write:
         description = LightDescription(
             embedder=embedder,
             features_version=FEATURES_VERSION,
-            middle=curve["middle"],
-            width=curve["width"],
+            curves=curves,
             trained_on="labels of SciFact, TAT-QA, HotpotQA, XQuAD en/zh and DRCD: questions whose "
             "text has an even CRC-32 (of XQuAD those even in both languages)",
         )
         MODEL.parent.mkdir(exist_ok=True)
         MODEL.write_bytes(light_graph(model, description))
     packed = {name: table(shipped(name, held[name]), held[name]) for name in PAIRS}
+    bare = {name: table(shipped(name, plain[name]), plain[name]) for name in PAIRS}
     report: dict[str, Any] = {
         **machine(),
         "training": msgspec.to_builtins(training),
@@ -188,8 +197,12 @@ def main() -> None:
         "model_in_the_package": {
             "held_out_ndcg@10": packed,
             "main": overall(packed, held, shipped),
+            "without_sentences": {**bare, "main": overall(bare, plain, shipped)},
         },
-        "relevance": curve,
+        "relevance": reliability(known, model, curves[1]),
+        "relevance_without_sentences": reliability(
+            [row.without_sentences() for row in known], model, curves[0]
+        ),
         "model_bytes": MODEL.stat().st_size,
     }
     if not arguments.short:
@@ -203,22 +216,27 @@ def variants(
     training: LightTraining,
 ) -> dict[str, Any]:
     """Trained without a set, on all its languages; without learned projections."""
-    without: dict[str, Parameters] = {}
+    others: dict[str, Parameters] = {}
     for family in FAMILIES:
         some = [row for name, own in learning.items() if family not in name for row in own]
         parameters = fit(some, training)
-        without |= {name: parameters for name in PAIRS if name.split()[0] == family}
-    order, held = by(without), held_of(rows)
+        others |= {name: parameters for name in PAIRS if name.split()[0] == family}
+    order, held = by(others), held_of(rows)
     unseen = [name for name in PAIRS if name not in UNSEEN]
-    tables = {name: table(order(name, held[name]), held[name]) for name in unseen}
-    whole = {name: table(order(name, rows[name]), rows[name]) for name in unseen}
+
+    def measured_on(rows: dict[str, list[LightRow]]) -> dict[str, Any]:
+        tables = {name: table(order(name, rows[name]), rows[name]) for name in unseen}
+        return {**tables, "main": overall(tables, rows, order)}
+
     fixed = msgspec.structs.replace(training, projection_rate=0.0)
     still = fit([row for some in learning.values() for row in some], fixed)
     free = msgspec.structs.replace(training, projection_rate=1e-4, hold=0.0)
     loose = fit([row for some in learning.values() for row in some], free)
     return {
-        "left_out": {**tables, "main": overall(tables, held, order)},
-        "left_out, all questions": {**whole, "main": overall(whole, rows, order)},
+        "left_out": measured_on(held),
+        "left_out, all questions": measured_on(rows),
+        "left_out, without_sentences": measured_on(without(held)),
+        "left_out, all questions, without_sentences": measured_on(without(rows)),
         "projections_as_they_begin": {
             name: table(scores_of(still, held[name]), held[name]) for name in MAIN
         },

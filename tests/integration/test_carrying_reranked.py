@@ -43,11 +43,10 @@ def any_model() -> LightModel:
     parameters = {
         name: chance.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()
     }
-    parameters["linear"] = chance.random(len(FEATURES)).astype(np.float32)
-    parameters["deviation"] = np.ones(len(FEATURES) - 1, np.float32)
-    return LightModel(
-        light_graph(parameters, LightDescription("random", FEATURES_VERSION, 0.0, 1.0, "chance"))
-    )
+    parameters["linear"] = chance.random(2 * (len(FEATURES) - 1)).astype(np.float32)
+    parameters["deviation"] = np.ones(len(FEATURES) - 2, np.float32)
+    description = LightDescription("random", FEATURES_VERSION, [(0.0, 1.0)], "chance")
+    return LightModel(light_graph(parameters, description))
 
 
 MODEL = any_model()

@@ -17,9 +17,10 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 import numpy as np
 
-from forebay.app.eval_targets import EvalWords, Indexing
+from forebay.app.eval_targets import SENTENCES_WITHIN_S, EvalWords, Indexing
 from forebay.app.judging import JudgeWords, open_judge
 from forebay.app.keys import read_key
+from forebay.app.nearest import NearestSentences, nearest_sentences
 from forebay.app.operations import load, run
 from forebay.app.output import Output
 from forebay.app.reranking import sentences_of
@@ -36,7 +37,7 @@ from forebay.lab.distill.light_data import (
     LightRow,
     Ordered,
     Ordering,
-    calibrated,
+    curves_of,
     examples_of,
     is_held_out,
     measured,
@@ -118,7 +119,7 @@ def distill(words: DistillWords, flags: dict[str, Any], output: Output) -> int:
     """Train, write the model, say how well it orders questions it was not trained on."""
     check(words, TEACHERS)
     sets = [load_set(path) for path in words.sets]
-    rows, embedder = run(gathered(words, flags, sets, output, _light_rows))
+    rows, embedder = run(gathered(words, flags, sets, output, _light_rows, by_sentences=True))
     learning = [row for row in rows if not row.held_out]
     check_enough(sum(bool(row.teacher) or bool(row.relevant.any()) for row in learning))
     training = LightTraining(seed=words.seed)
@@ -172,8 +173,13 @@ async def gathered(
     sets: Sequence[QuestionSet],
     output: Output,
     rows_of: OpenRows[Row],
+    *,
+    by_sentences: bool = False,
 ) -> tuple[list[Row], str]:
-    """What every question teaches, and whose vectors found it."""
+    """What every question teaches, and whose vectors found it.
+
+    ``by_sentences``: those of candidates' sentences are waited for, where any are made.
+    """
     from forebay.app.runtime import open_process
     from forebay.retrieval import HybridRetriever
 
@@ -202,6 +208,8 @@ async def gathered(
                 row_of = rows_of(reading, teacher)
                 for one in sets:
                     kb = await indexing.of(one)
+                    if by_sentences and process.writing is not None:
+                        await process.writing.wait_sentences(kb, SENTENCES_WITHIN_S)
                     rows += await _rows(retriever, kb, one, row_of, words, output)
             return rows, reading.embedder.spec.fingerprint
 
@@ -229,17 +237,24 @@ async def _rows(
     return rows
 
 
-def _light_rows(_: Reading, teacher: Teacher | None) -> RowOf[LightRow]:
-    return partial(_light_row, teacher)
+def _light_rows(reading: Reading, teacher: Teacher | None) -> RowOf[LightRow]:
+    return partial(_light_row, nearest_sentences(reading), teacher)
 
 
 async def _light_row(
-    teacher: Teacher | None, group: str, question: Question, found: SearchResult
+    sentences: NearestSentences | None,
+    teacher: Teacher | None,
+    group: str,
+    question: Question,
+    found: SearchResult,
 ) -> LightRow | None:
     """One question's candidates; None where words alone were sure and nothing is ordered anew."""
     if found.vectors is None or len(found.hits) < 2:
         return None
-    made = candidates_of(question.text, found.hits, found.vectors)
+    vectors = found.vectors
+    if sentences is not None:
+        vectors = await asyncio.to_thread(sentences.of, found.hits, vectors)
+    made = candidates_of(question.text, found.hits, vectors)
     return LightRow(
         group=group,
         question=question.text,
@@ -330,13 +345,12 @@ def _context() -> RequestContext:
 def _written(
     words: DistillWords, model: Parameters, rows: list[LightRow], embedder: str
 ) -> Distilled:
-    middle, width = calibrated(model, [row for row in rows if not row.held_out])
+    curves = curves_of(model, [row for row in rows if not row.held_out])
     names = ", ".join(path.name for path in words.sets)
     description = LightDescription(
         embedder=embedder,
         features_version=FEATURES_VERSION,
-        middle=middle,
-        width=width,
+        curves=curves,
         trained_on=f"{words.teacher} of {names}: questions whose text has an even CRC-32",
     )
     data = light_graph(model, description)

@@ -144,7 +144,9 @@ async def _local_targets(
 
             async def indexed(asked: QuestionSet) -> Target:
                 kb = await indexing.of(asked)
-                if process.writing is not None and not words.search_only and is_across(asked):
+                quoted = not words.search_only and is_across(asked)
+                ordered = settings.rerank.backend != "off"
+                if process.writing is not None and (quoted or ordered):
                     await process.writing.wait_sentences(kb, SENTENCES_WITHIN_S)
                 return LocalTarget(answerer.answering, kb)
 

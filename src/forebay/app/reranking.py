@@ -14,6 +14,7 @@ import msgspec
 from forebay.app.bearer_keys import bearer_key
 from forebay.app.caching import TierOpener, open_tiers
 from forebay.app.late import open_late
+from forebay.app.nearest import NearestScorer, nearest_sentences
 from forebay.app.runtime import Reading
 from forebay.app.settings import RerankSettings, Settings, environment
 from forebay.cache.keys import settings_digest
@@ -55,7 +56,10 @@ async def open_reranking(reading: Reading) -> AsyncIterator[Reranking]:
     settings, executor = reading.settings.rerank, reading.threads.executor
     dear = partial(_dear, reading)
     async with open_rankers(settings, reading.embedder, executor, dear) as reranking:
-        yield reranking
+        parts, sentences = reranking.parts, nearest_sentences(reading)
+        if parts is not None and sentences is not None:
+            parts = msgspec.structs.replace(parts, light=NearestScorer(parts.light, sentences))
+        yield msgspec.structs.replace(reranking, parts=parts)
 
 
 @asynccontextmanager

@@ -55,6 +55,25 @@ def cosines(blob: bytes, query: Vectors) -> dict[int, float]:
     return dict(zip(rows["checksum"].tolist(), found.tolist(), strict=True))
 
 
+def nearest(blobs: Sequence[bytes], query: bytes, dimensions: int) -> list[float]:
+    """The cosine of each blob's nearest sentence with a unit vector; NaN: it has no sentences.
+
+    Empty where one is no blob of these dimensions.
+    """
+    record = _record(dimensions)
+    if any(len(blob) % record.itemsize for blob in blobs):
+        return []
+    rows = np.frombuffer(b"".join(blobs), record)
+    found = (rows["vector"].astype(np.float32) @ np.frombuffer(query, "<f4")) * rows["scale"]
+    counts = np.array([len(blob) // record.itemsize for blob in blobs])
+    best, some = np.full(len(blobs), np.nan, np.float32), counts > 0
+    if some.any():
+        starts = np.cumsum(counts) - counts
+        best[some] = np.maximum.reduceat(found, starts[some])
+    told: list[float] = best.tolist()
+    return told
+
+
 class Likeness(Mapping[tuple[int, int], float]):
     """How like two of the sentences of some chunks are, in deviations of unrelated ones.
 

@@ -115,13 +115,15 @@ class HitVectors(msgspec.Struct, frozen=True):
     """The query's vector and the hits', in their order, as one search saw them.
 
     float32 little-endian, row-major; a hit without a vector has zeros. ``told``: what a model said
-    of the hits already, in the thread that searched.
+    of the hits already, in the thread that searched. ``nearest``: per hit the cosine of the nearest
+    of its sentences, NaN where it has none; empty: not all are known.
     """
 
     query: bytes
     hits: bytes
     dimensions: int
     told: Told | None = None
+    nearest: Sequence[float] = ()
 
 
 class PartUse(msgspec.Struct, frozen=True, gc=False):

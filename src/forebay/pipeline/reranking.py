@@ -112,8 +112,11 @@ class RerankingRetriever:
         order = await self._ordered(ctx, request.query, found)
         if order is None:
             self._tally.ordered("search")
-            hits = found.hits[:wanted]
-            return msgspec.structs.replace(found, hits=hits, vectors=None)
+            hits, evidence = found.hits[:wanted], found.evidence
+            if found.vectors is not None:
+                # A hit that is alone is first; what comes beside it may be put before it.
+                evidence = _rests_on(evidence, wide, math.inf)
+            return msgspec.structs.replace(found, hits=hits, vectors=None, evidence=evidence)
         return msgspec.structs.replace(
             found,
             hits=_arranged(found.hits, order, wanted),

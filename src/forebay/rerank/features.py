@@ -32,17 +32,19 @@ Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-FEATURES_VERSION = 2
+FEATURES_VERSION = 3
 """Raise it whenever a feature may come out otherwise: models say which they were trained on."""
 
 FEATURES = (
     "fused", "favoured", "cosine", "cosine_foreign", "window", "adjacent", "numbers", "early",
-    "linked", "across",
+    "linked", "nearest", "read", "across",
 )  # fmt: skip
-"""One column each, as ``candidates_of`` makes them: the fused score first; last, the same for all,
-the share of candidates in another language than the query."""
+"""One column each, as ``candidates_of`` makes them: the fused score first; the last two, the same
+for all candidates, whether vectors of their sentences were read, and the share of them in another
+language than the query."""
 
 _OF_WORDS = slice(FEATURES.index("window"), FEATURES.index("early") + 1)
+_LINKED, _NEAREST, _READ = (FEATURES.index(name) for name in ("linked", "nearest", "read"))
 _SHARED_SCRIPT = [FEATURES.index(name) for name in ("window", "adjacent", "early")]
 _UNITS_MAX = 48
 _EARLY_CHARACTERS = 300
@@ -75,10 +77,10 @@ def candidates_of(query: str, hits: Sequence[Hit], vectors: HitVectors) -> Candi
     """Return what a model takes of ``hits``."""
     texts = Texts([hit.chunk for hit in hits])
     foreign = _foreign(query, hits)
-    features = np.empty((len(hits), len(FEATURES)))
-    _scores(features, hits, foreign)
+    features = np.zeros((len(hits), len(FEATURES)))
+    _scores(features, hits, foreign, vectors.nearest)
     features[:, _OF_WORDS] = _words(query, texts)
-    features[:, -2] = _linked(features[:, 1], texts) * ~foreign
+    features[:, _LINKED] = _linked(features[:, 1], texts) * ~foreign
     features[:, -1] = foreign.mean()
     _credit_foreign(features, foreign)
     return Candidates(
@@ -99,18 +101,29 @@ def query_units(query: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(units))[:_UNITS_MAX]
 
 
-def _scores(columns: Doubles, hits: Sequence[Hit], foreign: Mask) -> None:
-    """The columns up to ``cosine_foreign``: what the search said."""
+def _scores(columns: Doubles, hits: Sequence[Hit], foreign: Mask, nearest: Sequence[float]) -> None:
+    """The columns up to ``cosine_foreign``, what the search said, and ``nearest`` and ``read``."""
     fused = np.array([hit.score for hit in hits])
     cosine = np.array([np.nan if hit.cosine is None else hit.cosine for hit in hits])
     unknown = np.isnan(cosine)
     if unknown.any():
         cosine[unknown] = 0.0 if unknown.all() else cosine[~unknown].min()
-    spread = (cosine - cosine.mean()) / max(float(cosine.std()), 1e-3) / 3.0
+    spread = _spread(cosine)
     columns[:, 0] = fused
     columns[:, 1] = np.exp(_FAVOURED * (fused - fused.max()))
     columns[:, 2] = spread
     columns[:, 3] = spread * foreign
+    if nearest:
+        told = np.array(nearest)
+        # What has no sentences is one piece itself.
+        columns[:, _NEAREST] = _spread(np.where(np.isnan(told), cosine, told))
+        columns[:, _READ] = 1.0
+
+
+def _spread(cosines: Doubles) -> Doubles:
+    """Cosines by how far they are from their middle, as one query's are spread."""
+    spread: Doubles = (cosines - cosines.mean()) / max(float(cosines.std()), 1e-3) / 3.0
+    return spread
 
 
 def _foreign(query: str, hits: Sequence[Hit]) -> Mask:

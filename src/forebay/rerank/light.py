@@ -27,11 +27,14 @@ _ERRORS_ONLY = 3
 
 
 class LightInfo(msgspec.Struct, frozen=True):
-    """What a model says of itself: whose vectors it reads, and a mark of its parameters."""
+    """What a model says of itself: whose vectors it reads, whether it knows what to make of
+    sentences', and a mark of its parameters.
+    """
 
     embedder: str
     dimensions: int
     features_version: int
+    reads_sentences: bool
     trained_on: str
     mark: str
 
@@ -62,6 +65,7 @@ class LightModel:
             embedder=told["embedder"],
             dimensions=int(told["dimensions"]),
             features_version=int(told["features_version"]),
+            reads_sentences=told.get("reads_sentences") == "1",
             trained_on=told["trained_on"],
             mark=told["mark"],
         )
@@ -97,6 +101,8 @@ class LightModel:
         """
         if vectors.dimensions != self.info.dimensions:
             raise EngineError("the vectors are not those the light reranker was trained on")
+        if not self.info.reads_sentences:
+            vectors = msgspec.structs.replace(vectors, nearest=())
         return self.run(candidates_of(query, hits, vectors))
 
     def run(self, candidates: Candidates) -> tuple[list[float], list[float]]:

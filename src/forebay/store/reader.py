@@ -298,10 +298,16 @@ class StoreReader:
 
     # Sentences
 
-    def sentences(self, kb: str, maker: int, chunk_ids: Sequence[int]) -> Mapping[int, bytes]:
-        """What ``maker`` made of the sentences of those among ``chunk_ids`` that have it."""
+    def sentences(
+        self, kb: str | None, maker: int, chunk_ids: Sequence[int]
+    ) -> Mapping[int, bytes]:
+        """What ``maker`` made of the sentences of those among ``chunk_ids`` that have it.
+
+        ``kb`` None: of any kb, for chunks that were found in theirs already.
+        """
         with self._pool.snapshot() as connection:
-            return kept_sentences(connection, get_kb(connection, kb).id, maker, chunk_ids)
+            kb_id = None if kb is None else kb_number(connection, kb)
+            return kept_sentences(connection, kb_id, maker, chunk_ids)
 
     def lacking_sentences(
         self, kb: str, maker: int, after: tuple[int, int], limit: int

@@ -27,13 +27,14 @@ class UnreadSentences(msgspec.Struct, frozen=True):
 
 
 def kept_sentences(
-    connection: sqlite3.Connection, kb: int, maker: int, chunk_ids: Sequence[int]
+    connection: sqlite3.Connection, kb: int | None, maker: int, chunk_ids: Sequence[int]
 ) -> dict[int, bytes]:
-    """What ``maker`` made, by chunk, of those among ``chunk_ids`` that have it."""
+    """What ``maker`` made, by chunk, of those among ``chunk_ids`` that have it; None: any kb's."""
     marks = ",".join("?" * len(chunk_ids))
     found = connection.execute(
-        f"SELECT chunk, data FROM sentence WHERE +kb = ? AND +maker = ? AND chunk IN ({marks})",
-        (kb, maker, *chunk_ids),
+        f"SELECT chunk, data FROM sentence WHERE chunk IN ({marks}) AND +kb = coalesce(?, kb) "
+        "AND +maker = ?",
+        (*chunk_ids, kb, maker),
     )
     return dict(found.fetchall())
 

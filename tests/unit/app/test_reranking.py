@@ -42,7 +42,9 @@ def reading(embedder: Any, **changes: Any) -> Reading:
     rerank = msgspec.structs.replace(RerankSettings(), **changes)
     settings = msgspec.structs.replace(Settings(), rerank=rerank)
     threads = SimpleNamespace(executor=ThreadPoolExecutor(1))
-    return cast("Reading", SimpleNamespace(settings=settings, embedder=embedder, threads=threads))
+    record = SimpleNamespace(sentences=lambda kb, maker, chunk_ids: {})
+    parts = SimpleNamespace(settings=settings, embedder=embedder, threads=threads, reader=record)
+    return cast("Reading", parts)
 
 
 async def opened(embedder: Any, **changes: Any) -> Reranking:

@@ -9,6 +9,7 @@ from forebay.embedding.sentence_vectors import (
     Likeness,
     cosines,
     maker_of,
+    nearest,
     pack,
     scale_by,
     unrelated_sentences,
@@ -45,6 +46,17 @@ def test_what_is_of_another_size_holds_nothing() -> None:
     assert cosines(b"", unit(1)) == {}
     assert cosines(pack(["a"], unit(1, 8)), unit(1)) == {}
     assert cosines(pack(["a"], Vectors((0,), 4, bytes(16))), unit(1, 4)) == {checksum("a"): 0.0}
+
+
+def test_the_nearest_sentence_of_each_chunk() -> None:
+    query = unit(1, seed=2)
+    one, two = pack(["a", "b"], unit(2)), pack(["c"], unit(1, seed=3))
+    found = nearest([one, b"", two, b""], query.data, 384)
+    assert found[0] == pytest.approx(max(cosines(one, query).values()))
+    assert found[2] == pytest.approx(max(cosines(two, query).values()))
+    assert np.isnan(found[1]) and np.isnan(found[3])
+    assert np.isnan(nearest([b""], query.data, 384)).all()
+    assert nearest([one, pack(["d"], unit(1, 8))], query.data, 384) == []
 
 
 def test_makers_are_apart_and_fit_a_column() -> None:

@@ -117,6 +117,18 @@ async def test_the_light_model_orders_and_the_order_rests_on_all(pool: ThreadPoo
     assert not ctx.degradations
 
 
+async def test_a_hit_that_is_alone_rests_on_nothing_coming_beside_it(
+    pool: ThreadPoolExecutor,
+) -> None:
+    found = Found()
+    found.hits = found.hits[:1]
+    retriever = RerankingRetriever(found, RerankingParts(light(), pool, PATIENT))
+    result = await retriever.retrieve(context(), SearchRequest("kb", "q", top_k=1))
+    assert ids(result) == [1] and result.hits[0].rerank is None
+    assert result.evidence is not None and result.evidence.chosen_from == 30
+    assert result.evidence.lead == EVIDENCE.edge
+
+
 async def test_what_the_search_was_told_of_its_hits_is_not_asked_again(
     pool: ThreadPoolExecutor,
 ) -> None:

@@ -177,3 +177,17 @@ def test_features_follow_from_the_candidates_alone() -> None:
     told = vectors(5)
     one, two = (candidates_of("parcel returns", hits, told).features for _ in range(2))
     assert np.array_equal(one, two)
+
+
+def test_the_nearest_sentence_counts_where_all_are_known() -> None:
+    hits = [hit("one"), hit("two"), hit("three")]
+    found = vectors(3)
+    near = msgspec.structs.replace(found, nearest=[0.8, float("nan"), 0.2])
+    read, at = FEATURES.index("read"), FEATURES.index("nearest")
+    made = candidates_of("q", hits, near).features
+    assert (made[:, read] == 1.0).all()
+    assert made[0, at] > made[1, at] > made[2, at], "what has no sentences is one itself"
+    plain = candidates_of("q", hits, found).features
+    assert not plain[:, [at, read]].any()
+    rest = [place for place in range(len(FEATURES)) if place not in (at, read)]
+    assert (made[:, rest] == plain[:, rest]).all()

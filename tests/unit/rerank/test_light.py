@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -16,6 +17,8 @@ from forebay.rerank.light import LightModel
 from tests.unit.rerank.test_features import hit, vectors
 
 DIMENSIONS = 16
+CURVES = ((1.5, 0.5), (2.5, 0.25))
+"""Without sentences and with them."""
 
 
 def examples(queries: int = 6, most: int = 9) -> LightExamples:
@@ -27,6 +30,7 @@ def examples(queries: int = 6, most: int = 9) -> LightExamples:
         return rows
 
     features = chance.standard_normal((queries, most, len(FEATURES))).astype(np.float32)
+    features[..., -2] = chance.random((queries, 1)) < 0.5
     features[..., -1] = chance.random((queries, most)) < 0.5
     mask = np.ones((queries, most), np.bool_)
     shares = np.full((queries, most), 1 / most, np.float32)
@@ -36,13 +40,13 @@ def examples(queries: int = 6, most: int = 9) -> LightExamples:
     )
 
 
-def graph(version: int = FEATURES_VERSION) -> tuple[bytes, dict[str, np.ndarray]]:
+def graph(version: int = FEATURES_VERSION, curves: int = 2) -> tuple[bytes, dict[str, np.ndarray]]:
     chance = np.random.default_rng(4)
     parameters = first_parameters(examples(), LightTraining(dimensions=8))
     parameters["linear"] = chance.random(parameters["linear"].shape).astype(np.float32)
     parameters["query"] = parameters["query"].astype(np.float16).astype(np.float32)
     parameters["passage"] = parameters["passage"].astype(np.float16).astype(np.float32)
-    description = LightDescription("embedder", version, 1.5, 0.5, "made up")
+    description = LightDescription("embedder", version, [*CURVES][:curves], "made up")
     return light_graph(parameters, description), parameters
 
 
@@ -55,7 +59,8 @@ def test_the_graph_scores_as_training_does() -> None:
             Candidates(made.features[row], made.queries[row], made.vectors[row])
         )
         assert scores == pytest.approx(wanted[row].tolist(), abs=1e-3)
-        curve = 1 / (1 + np.exp(-(np.array(scores) - 1.5) / 0.5))
+        middle, width = CURVES[int(made.features[row, 0, -2])]
+        curve = 1 / (1 + np.exp(-(np.array(scores) - middle) / width))
         assert relevance == pytest.approx(curve.tolist(), abs=1e-4)
     assert model.info.embedder == "embedder" and model.info.dimensions == DIMENSIONS
     assert len(model.info.mark) == 16
@@ -65,7 +70,7 @@ def test_equal_parameters_have_equal_files_and_other_parameters_another_mark() -
     (one, parameters), (two, _) = graph(), graph()
     assert one == two
     parameters["linear"][0] += 1
-    other = light_graph(parameters, LightDescription("embedder", FEATURES_VERSION, 1.5, 0.5, ""))
+    other = light_graph(parameters, LightDescription("embedder", FEATURES_VERSION, CURVES, ""))
     assert LightModel(other).info.mark != LightModel(one).info.mark
 
 
@@ -86,6 +91,15 @@ def test_vectors_of_another_size_are_an_error() -> None:
     with pytest.raises(EngineError):
         model.relevances("q", hits, HitVectors(b"\0" * 16, b"\0" * 32, 4))
     assert len(model.relevances("q", hits, vectors(2, DIMENSIONS))[0]) == 2
+
+
+def test_a_model_that_knows_no_sentences_is_not_told_of_them() -> None:
+    hits = [hit("one"), hit("two")]
+    found = vectors(2, DIMENSIONS)
+    near = msgspec.structs.replace(found, nearest=[0.9, 0.1])
+    alone, both = (LightModel(graph(curves=count)[0]) for count in (1, 2))
+    assert alone.relevances("q", hits, near) == alone.relevances("q", hits, found)
+    assert both.relevances("q", hits, near) != both.relevances("q", hits, found)
 
 
 @pytest.mark.parametrize(
@@ -110,3 +124,12 @@ def test_the_shipped_model_prefers_what_answers(query: str, right: str, wrong: s
     scores, relevance = model.relevances(query, hits, vectors(2, model.info.dimensions))
     assert scores[1] > scores[0]
     assert 0.0 <= relevance[0] < relevance[1] <= 1.0
+
+
+def test_the_shipped_model_follows_the_nearest_sentence() -> None:
+    model = LightModel.shipped()
+    hits = [hit("One thing.", 0.4), hit("Another thing.", 0.4)]
+    near = msgspec.structs.replace(vectors(2, model.info.dimensions), nearest=[0.4, 0.7])
+    scores, relevance = model.relevances("What may be returned?", hits, near)
+    assert model.info.reads_sentences
+    assert scores[1] > scores[0] and relevance[1] > relevance[0]

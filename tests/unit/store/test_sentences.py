@@ -48,6 +48,9 @@ def test_what_is_kept_is_read_by_every_process_and_changes_no_version(
     assert filled.reader.version("kb") == version
     reader = StoreReader(filled.folder)
     assert reader.sentences("kb", E5, [3, 2, 1]) == {1: b"uno", 3: b"tres"}
+    assert reader.sentences(None, E5, [3, 2, 1]) == {1: b"uno", 3: b"tres"}
+    filled.create("empty")
+    assert reader.sentences("empty", E5, [1]) == {}
     assert lacking(filled) == [2]
     assert filled.reader.lacking_sentences("kb", E5, (0, 0), 9).kept == 2
     assert reader.check() == ()

@@ -1,11 +1,15 @@
 """Trains the light reranker (F2.14) by a teacher's soft scores or by labels.
 
-For candidate ``j`` with features ``f_j`` (the fused score first; last the share of candidates in
-another language than the query, ``o``) and vector ``c_j``, and the query's vector ``q``:
+For candidate ``j`` with features ``f_j`` (the fused score first; last whether sentences were read,
+``r``, and the share of candidates in another language than the query, ``o``) and vector ``c_j``,
+and the query's vector ``q``:
 
     d_j = <unit(q A), unit(c_j B)>            A, B: two projections to 128 dimensions
     x_j = [clip((f_j - mean f) / deviation), 20 o (d_j - mean d)]      means over the candidates
-    s_j = 10 fused_j + <u, x_j>               u >= 0
+    s_j = 10 fused_j + <(1 - r) u + r v, x_j>                          u, v >= 0
+
+Sentences change what the rest is worth, so there are weights for either case; where sentences were
+read, a query is learned from both with them and without.
 
 Every feature speaks for a candidate the more the larger it is, so no weight may be negative: what
 would be used against its sense is a corpus's habit, and lost on the next one. Projections are heard
@@ -73,10 +77,10 @@ class LightTraining(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LightExamples(msgspec.Struct, frozen=True):
     """Queries with their candidates, padded to the most.
 
-    ``features`` (queries, n, F) with the fused score first and the share of candidates in another
-    language last; ``queries`` (queries, d) and ``vectors`` (queries, n, d) are unit
-    vectors; ``mask`` tells candidates from padding; ``target`` (queries, n) are the shares to
-    reach, each row summing to 1; ``weight`` (queries).
+    ``features`` (queries, n, F) with the fused score first and last whether sentences were read and
+    the share of candidates in another language; ``queries`` (queries, d) and ``vectors`` (queries,
+    n, d) are unit vectors; ``mask`` tells candidates from padding; ``target`` (queries, n) are the
+    shares to reach, each row summing to 1; ``weight`` (queries).
     """
 
     features: Floats
@@ -116,13 +120,15 @@ def shares_of(scores: Floats, mask: Mask, temperature: float = 1.0) -> Floats:
 def first_parameters(examples: LightExamples, training: LightTraining) -> Parameters:
     """Deviations and principal axes of the examples; weights that say nothing yet."""
     chance = np.random.default_rng(training.seed)
-    seen = _apart(examples.features[..., :-1], examples.mask)[examples.mask].astype(np.float64)
+    read = examples.features[..., -2]
+    told = examples.mask & (read == read.max())
+    seen = _apart(examples.features[..., :-2], examples.mask)[told].astype(np.float64)
     axes = _principal_axes(examples.vectors[examples.mask], training.dimensions, chance)
     values = {
         "deviation": seen.std(axis=0) + _TINY_DEVIATION,
         "query": axes,
         "passage": axes,
-        "linear": np.zeros(seen.shape[1] + 1),
+        "linear": np.zeros(2 * (seen.shape[1] + 1)),
     }
     return {name: np.array(value, np.float32) for name, value in values.items()}
 
@@ -138,7 +144,9 @@ def loss_and_gradients(
     """The mean loss and its exact gradients by each trained parameter."""
     passed = _forward(parameters, examples)
     value, outer = _loss(passed.scores, examples, training)
-    by_likeness = outer * parameters["linear"][-1] * examples.features[..., -1]
+    without, with_sentences = parameters["linear"].reshape(2, -1)[:, -1]
+    read, across = examples.features[..., -2], examples.features[..., -1]
+    by_likeness = outer * (without * (1 - read) + with_sentences * read) * across
     gradients = {
         "linear": np.einsum("qn,qnf->f", outer, passed.inputs),
         **_projections(by_likeness, passed, examples),
@@ -198,8 +206,10 @@ def _forward(parameters: Parameters, examples: LightExamples) -> _Pass:
     alike: Floats = np.zeros(mask.shape, examples.vectors.dtype)
     alike[heard] = np.einsum("qd,qnd->qn", query, passage)
     likeness: Floats = SPREAD * across * _apart(alike[..., None], mask)[..., 0]
-    scaled = _apart(examples.features[..., :-1], mask) / parameters["deviation"]
-    inputs: Floats = np.concatenate([np.clip(scaled, -CLIP, CLIP), likeness[..., None]], axis=2)
+    scaled = _apart(examples.features[..., :-2], mask) / parameters["deviation"]
+    told = np.concatenate([np.clip(scaled, -CLIP, CLIP), likeness[..., None]], axis=2)
+    read = examples.features[..., -2, None]
+    inputs: Floats = np.concatenate([told * (1 - read), told * read], axis=2)
     scores: Floats = FUSED_WEIGHT * examples.features[..., 0] + inputs @ parameters["linear"]
     return _Pass(scores, inputs, heard, query, query_length, passage, passage_length)
 

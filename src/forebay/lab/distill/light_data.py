@@ -23,7 +23,9 @@ _SCORED_AT_ONCE = 256
 class LightRow(msgspec.Struct, frozen=True):
     """One question's candidates in the search's order.
 
-    ``features`` (n x F), ``query`` (d), ``vectors`` (n x d); ``documents`` are the candidates' ids
+    ``features`` (n x F; the last three are how near the nearest sentence is, whether sentences were
+    read, the share in another language), ``query`` (d), ``vectors`` (n x d); ``documents`` are the
+    candidates' ids
     and ``relevance`` grades documents; ``teacher`` scores candidates as logits, empty where no
     teacher was asked. ``held_out``: kept apart for measuring.
     """
@@ -42,6 +44,17 @@ class LightRow(msgspec.Struct, frozen=True):
     def relevant(self) -> NDArray[np.bool_]:
         """Which candidates are relevant."""
         return np.array([self.relevance.get(one, 0) > 0 for one in self.documents], np.bool_)
+
+    @property
+    def read(self) -> bool:
+        """Whether vectors of its candidates' sentences were read."""
+        return bool(self.features[0, -2])
+
+    def without_sentences(self) -> LightRow:
+        """The same where no sentence has a vector."""
+        features = self.features.copy()
+        features[:, -3:-1] = 0.0
+        return msgspec.structs.replace(self, features=features)
 
 
 class Ordered(Protocol):
@@ -86,10 +99,12 @@ def examples_of(
 
     Where a row has both, labels weigh ``label_share``: what a teacher knows by reading a text
     closely cannot all be seen in its vector, and labels tell which of it is worth learning. Rows
-    without a relevant candidate teach nothing without a teacher and are left out. A group weighs by
-    the square root of its questions, so that none drowns the others.
+    without a relevant candidate teach nothing without a teacher and are left out. A row whose
+    sentences were read is there without them, too. A group weighs by the square root of its
+    questions, so that none drowns the others.
     """
     rows = [row for row in rows if row.teacher or row.relevant.any()]
+    rows = [*rows, *(row.without_sentences() for row in rows if row.read)]
     counts: dict[str, int] = {}
     for row in rows:
         counts[row.group] = counts.get(row.group, 0) + 1
@@ -123,6 +138,13 @@ def scores_of(parameters: Parameters, rows: Sequence[LightRow]) -> list[Floats]:
         scores = score(parameters, _stacked(some))
         found += [scores[at, : len(row.documents)] for at, row in enumerate(some)]
     return found
+
+
+def curves_of(parameters: Parameters, rows: Sequence[LightRow]) -> list[tuple[float, float]]:
+    """From scores to relevance: without sentences, then with them where rows have any."""
+    read = [row for row in rows if row.read]
+    curves = [calibrated(parameters, [row.without_sentences() for row in rows])]
+    return [*curves, calibrated(parameters, read)] if read else curves
 
 
 def calibrated(parameters: Parameters, rows: Sequence[LightRow]) -> tuple[float, float]:

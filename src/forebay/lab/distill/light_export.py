@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -20,21 +21,22 @@ _TINY = 1e-6
 class LightDescription(msgspec.Struct, frozen=True):
     """What the graph says of itself.
 
-    ``embedder``: the fingerprint of the embedder whose vectors it reads. A score of ``middle`` is
-    relevance one half, and every ``width`` above moves it by e. ``trained_on``: the data.
+    ``embedder``: the fingerprint of the embedder whose vectors it reads. ``curves``: a score of
+    middle is relevance one half, and every width above moves it by e, first without sentences, then
+    with them; one alone: it knows none. ``trained_on``: the data.
     """
 
     embedder: str
     features_version: int
-    middle: float
-    width: float
+    curves: Sequence[tuple[float, float]]
     trained_on: str
 
 
 def light_graph(parameters: Parameters, description: LightDescription) -> bytes:
     """Return the model's file: projections in half precision, all else in single."""
     dimensions, _ = parameters["query"].shape
-    features = len(parameters["deviation"]) + 1
+    features = len(parameters["deviation"]) + 2
+    middles, widths = zip(*description.curves, strict=True)
     constants = {
         "deviation": parameters["deviation"],
         "query_axes_half": parameters["query"].astype(np.float16),
@@ -45,10 +47,12 @@ def light_graph(parameters: Parameters, description: LightDescription) -> bytes:
         "spread": np.array(SPREAD, np.float32),
         "fused_weight": np.array(FUSED_WEIGHT, np.float32),
         "tiny": np.array(_TINY, np.float32),
-        "middle": np.array(description.middle, np.float32),
-        "width": np.array(description.width, np.float32),
+        "middle": np.array([middles[0], middles[-1]], np.float32)[:, None],
+        "width": np.array([widths[0], widths[-1]], np.float32)[:, None],
+        "unit": np.array(1, np.float32),
         "zero": np.array([0], np.int64),
         "one": np.array([1], np.int64),
+        "second_last": np.array([features - 2], np.int64),
         "last": np.array([features - 1], np.int64),
         "end": np.array([features], np.int64),
     }
@@ -72,7 +76,12 @@ def light_graph(parameters: Parameters, description: LightDescription) -> bytes:
     model = helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
     )
-    told = {name: str(value) for name, value in msgspec.structs.asdict(description).items()}
+    told = {
+        "embedder": description.embedder,
+        "features_version": str(description.features_version),
+        "trained_on": description.trained_on,
+        "reads_sentences": str(int(len(description.curves) > 1)),
+    }
     mark = hashlib.sha256(graph.SerializeToString(deterministic=True)).hexdigest()[:16]
     helper.set_model_props(
         model, {"kind": KIND, "dimensions": str(dimensions), "mark": mark, **told}
@@ -104,20 +113,29 @@ def _head() -> list[onnx.NodeProto]:
     """``scores`` and ``relevance`` (n) of features and ``likeness``."""
     node = helper.make_node
     return [
-        node("Slice", ["features", "zero", "last", "one"], ["told"]),
+        node("Slice", ["features", "zero", "second_last", "one"], ["told"]),
         node("ReduceMean", ["told", "zero"], ["told_mean"], keepdims=1),
         node("Sub", ["told", "told_mean"], ["told_apart"]),
         node("Div", ["told_apart", "deviation"], ["told_scaled"]),
         node("Clip", ["told_scaled", "low", "high"], ["told_bounded"]),
-        node("Concat", ["told_bounded", "likeness"], ["inputs"], axis=1),
+        node("Concat", ["told_bounded", "likeness"], ["case"], axis=1),
+        node("Slice", ["features", "second_last", "last", "one"], ["read"]),
+        node("Sub", ["unit", "read"], ["unread"]),
+        node("Concat", ["unread", "read"], ["cases"], axis=1),
+        node("Mul", ["case", "unread"], ["case_unread"]),
+        node("Mul", ["case", "read"], ["case_read"]),
+        node("Concat", ["case_unread", "case_read"], ["inputs"], axis=1),
         node("MatMul", ["inputs", "linear"], ["learned"]),
         node("Gather", ["features", "zero"], ["fused"], axis=1),
         node("Mul", ["fused", "fused_weight"], ["fused_scaled"]),
         node("Add", ["learned", "fused_scaled"], ["score_column"]),
         node("Squeeze", ["score_column", "one"], ["scores"]),
-        node("Sub", ["scores", "middle"], ["away"]),
-        node("Div", ["away", "width"], ["steps"]),
-        node("Sigmoid", ["steps"], ["relevance"]),
+        node("MatMul", ["cases", "middle"], ["middles"]),
+        node("MatMul", ["cases", "width"], ["widths"]),
+        node("Sub", ["score_column", "middles"], ["away"]),
+        node("Div", ["away", "widths"], ["steps"]),
+        node("Sigmoid", ["steps"], ["relevance_column"]),
+        node("Squeeze", ["relevance_column", "one"], ["relevance"]),
     ]
 
 

@@ -23,8 +23,9 @@ SMALL = LightTraining(dimensions=8, epochs=60, batch=8, learning_rate=3e-2, marg
 def examples(queries: int = 24, most: int = 6, seed: int = 3) -> LightExamples:
     """Candidates of which those with a large third feature are relevant."""
     chance = np.random.default_rng(seed)
-    features = chance.standard_normal((queries, most, 5)).astype(np.float32)
+    features = chance.standard_normal((queries, most, 6)).astype(np.float32)
     features[..., 0] *= 0.02
+    features[..., -2] = chance.random((queries, 1)) < 0.5
     features[..., -1] = chance.random((queries, most)) < 0.5
     mask = np.arange(most) < chance.integers(2, most + 1, (queries, 1))
     vectors = chance.standard_normal((queries, most, 12)).astype(np.float32)

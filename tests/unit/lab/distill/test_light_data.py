@@ -10,6 +10,7 @@ from forebay.lab.distill.light import LightTraining, first_parameters
 from forebay.lab.distill.light_data import (
     LightRow,
     calibrated,
+    curves_of,
     examples_of,
     is_held_out,
     measured,
@@ -22,7 +23,8 @@ SMALL = LightTraining(dimensions=4)
 
 def row(group: str, relevant: tuple[int, ...], count: int = 4, seed: int = 0) -> LightRow:
     chance = np.random.default_rng(seed)
-    features = chance.standard_normal((count, 3)).astype(np.float32)
+    features = chance.standard_normal((count, 5)).astype(np.float32)
+    features[:, -2] = 0.0
     features[:, 0] = np.linspace(1, 0, count)
     documents = tuple(f"d{number}" for number in range(count))
     return LightRow(
@@ -54,6 +56,20 @@ def test_labels_beside_a_teacher_are_heard_by_half() -> None:
     assert examples_of([both]).target[0].tolist() == pytest.approx([0.125, 0.375, 0.375, 0.125])
     assert examples_of([both], label_share=0.0).target[0].tolist() == pytest.approx([0.25] * 4)
     assert examples_of([both], label_share=1.0).target[0].tolist() == [0.0, 0.5, 0.5, 0.0]
+
+
+def test_a_row_whose_sentences_were_read_is_learned_without_them_too() -> None:
+    rows = [row("a", (0,), 8, seed=n) for n in range(9)]
+    read = [msgspec.structs.replace(one, features=one.features.copy()) for one in rows]
+    for one in read:
+        one.features[:, -2] = 1.0
+    made = examples_of([*read, *rows[:2]])
+    assert made.features[:, 0, -2].tolist() == [1.0] * 9 + [0.0] * 11
+    assert not made.features[11:, :, -3].any() and made.features[:11, :, -3].all()
+    parameters = first_parameters(made, SMALL)
+    assert len(curves_of(parameters, rows)) == 1
+    plain, with_sentences = curves_of(parameters, read)
+    assert with_sentences == calibrated(parameters, read) and np.isfinite(plain).all()
 
 
 def test_groups_weigh_by_the_square_root_of_their_questions() -> None:
