@@ -13,6 +13,7 @@ from importlib import resources
 
 from forebay.folding import simplified
 from forebay.generation.marks import both_ways
+from forebay.generation.places import in_other_words
 from forebay.generation.terms import Term, stem
 
 Parts = tuple[frozenset[str], ...]
@@ -87,7 +88,11 @@ def lexicon() -> Lexicon:
 @lru_cache(maxsize=_KEPT)
 def alike(term: Term) -> Alike | None:
     """What may stand for a term in its own language; None: nothing is known."""
-    return lexicon().alike(term)
+    found = lexicon().alike(term)
+    place = in_other_words(term.key) if term.han else ""
+    if place and not isinstance(found, frozenset):
+        return re.compile(f"{found.pattern}|{place}" if found else place)
+    return found
 
 
 def _lines() -> Iterator[tuple[list[str], list[str]]]:

@@ -36,17 +36,17 @@ _GAP = 4
 _MANY = r"(?:\w*[^\W\daisu]s|children|men|people|women)\b"
 """A plural, and not "bus", "class", "this"."""
 _ASKS_FOR_ALL = re.compile(
-    "哪些|[哪那][几幾]|列出|列[举舉]|清[单單]|有什[么麼]|[包括含]{2}什[么麼]"
+    "哪些|[哪那]几|列出|列举|清单|有什么|[包括含]{2}什么"
     r"|^\W*(?:please |can you |could you )?(?:list|enumerate|name)\b|\blist (?:of|all)\b"
     r"|\b(?:what|which|who) (?:are|were)\b|\b(?:give|show|tell) (?:me |us )?all\b"
     rf"|\bwhich (?:of (?:the|our|these|those|your) )?{_MANY}"
     rf"|\b(?:what|which) (?:[\w-]+ ){{0,2}}?{_MANY} "
     r"(?:are|were|do|can|must|should|will|have|may|need|did)\b"
 )
-_ASKS_FOR_STEPS = re.compile(r"步[骤驟]|流程|\b(?:steps|procedure)\b")
+_ASKS_FOR_STEPS = re.compile(r"步骤|流程|\b(?:steps|procedure)\b")
 _ASKS_HOW = re.compile(
     r"\bhow (?:do|does|can|could|should|must|to)\b|\bwhat (?:[\w']+ ){1,3}(?:do|done)\b"
-    "|怎[么麼样樣]|如何|做什[么麼]"
+    "|怎[么样]|如何|做什么"
 )
 """What steps answer, where they are numbered."""
 

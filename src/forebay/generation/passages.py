@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from forebay.folding import simplified
-from forebay.generation.terms import HAN, Term, fold, stems
+from forebay.generation.terms import HAN, Term, fold, stems_in
 from forebay.kernel.documents import Hit
 from forebay.kernel.rows import cells_of, ends_framed
 from forebay.kernel.sentences import checksum
@@ -234,18 +234,22 @@ def _filled(row: str) -> int:
 def _unit(
     kind: UnitKind, text: str, lead: str, above: str = "", section: str = "", marker: str = ""
 ) -> Unit:
-    whole = "\n".join(filter(None, (section, lead, text)))
-    folded = fold(whole)
+    whole = f"{text}\n{lead}\n{above}\n{section}"
+    plain = simplified(whole)
+    if plain is whole:
+        return _read(kind, text, lead, above, section, marker)
+    a, b = len(text), len(text) + len(lead) + 1
+    c = b + len(above) + 1
+    read = _read(kind, plain[:a], plain[a + 1 : b], plain[b + 1 : c], plain[c + 1 :], marker)
+    written = msgspec.structs.replace(read, text=text, lead=lead, above=above, section=section)
+    return msgspec.structs.replace(read, written=written)
+
+
+def _read(kind: UnitKind, text: str, lead: str, above: str, section: str, marker: str) -> Unit:
+    folded = fold("\n".join(filter(None, (section, lead, text))))
     has_han, in_han = _HAN.search(text) is not None, _HAN.search(folded) is not None
-    found = stems(whole)
-    written = Unit(kind, text, lead, folded, found, has_han, in_han, above, section, marker)
-    plain = tuple(map(simplified, (text, lead, above, section)))
-    if plain == (text, lead, above, section):
-        return written
-    text, lead, above, section = plain
-    return msgspec.structs.replace(
-        written, text=text, lead=lead, above=above, section=section, written=written
-    )
+    found = stems_in(folded)
+    return Unit(kind, text, lead, folded, found, has_han, in_han, above, section, marker)
 
 
 class _Cutter:

@@ -17,6 +17,7 @@ import rjieba
 
 from forebay.generation.lexicon import lexicon
 from forebay.generation.passages import Passage, Unit, cells
+from forebay.generation.places import ABROAD, CITIES, around, listed, places_in
 from forebay.generation.quantities import MEASURED, Counted, counted
 from forebay.generation.terms import HAN, NAME_WEIGHT, WORD_WEIGHT, Term, first_stem, fold
 from forebay.generation.terms import question_terms as terms_of
@@ -32,6 +33,13 @@ _REST = re.compile(
     r"(?:(?:all|any) )?(?:the )?(?:others?|rest|remaining|elsewhere|(?:every|any)where else)\b"
     r"|其[他它余]|别的"
 )
+_COUNTRIES = re.compile(
+    r"\b(?:countr|nation|international|abroad|overseas)|国家|海外|境外|国外|国际"
+)
+_CITIES = re.compile(r"\b(?:cit(?:y|ies)|towns?)\b|城市|(?<![省县])市(?!场)|[县镇]")
+_REGIONS = re.compile(r"\b(?:provinc|states?\b|count(?:y|ies)\b|district)|省|州")
+_AT_HOME = re.compile(r"\b(?:domestic|mainland|inland)\b|国内|境内|大陆|内地")
+"""What rows for all the others, and headings above them, speak of."""
 _PLACED = frozenset("ns nr nrt nt nz".split())
 """Kinds of Chinese words that are names."""
 _PLACES = "省市县区镇村乡国州岛山河湖港"
@@ -71,7 +79,7 @@ def tables(passages: Sequence[Passage], titles: Sequence[str], question: str) ->
                 groups.setdefault(unit.lead, []).append(row)
     if not groups:
         return Finding(tuple(map(frozenset, found)))
-    rest = []
+    rest: list[tuple[tuple[int, int], frozenset[tuple[int, int]]]] = []
     asked = _Asked(question)
     for rows in groups.values():
         named = False
@@ -85,18 +93,35 @@ def tables(passages: Sequence[Passage], titles: Sequence[str], question: str) ->
             for row_at, row in enumerate(rows):
                 if row_at not in mine:
                     found[row.passage].add(row.position)
-        places = frozenset((row.passage, row.position) for row in rows)
-        for row in rows if not named else ():
-            # What the other language's rows are called, nobody can tell.
-            if row.unit.known(_is_rest) and row.unit.in_han == asked.han:
-                place = (row.passage, row.position)
-                rest.append((place, places - {place}))
+        if not named:
+            rest += _mark_unlisted(passages, asked, rows, found)
         for family in (
             [row.cells[0] for row in rows],
             rows[0].unit.known(_header)[1:],
         ):
             _mark_sentences(passages, asked, family, found)
     return Finding(tuple(map(frozenset, found)), tuple(rest))
+
+
+def _mark_unlisted(
+    passages: Sequence[Passage], asked: _Asked, rows: Sequence[Row], found: list[set[int]]
+) -> list[tuple[tuple[int, int], frozenset[tuple[int, int]]]]:
+    """Add rows of other places, and those for all the others where these are not meant; return the
+    latter where they may be, each with what stands beside it.
+    """
+    places = frozenset((row.passage, row.position) for row in rows)
+    rest = []
+    for row in rows:
+        # What the other language's rows are called, nobody can tell.
+        if row.unit.known(_is_rest) and row.unit.in_han == asked.han:
+            place = (row.passage, row.position)
+            if asked.is_among_others(row, rows, passages):
+                rest.append((place, places - {place}))
+            else:
+                found[row.passage].add(row.position)
+    for row in asked.elsewhere(rows):
+        found[row.passage].add(row.position)
+    return rest
 
 
 def names_of(question: str, terms: Sequence[Term]) -> list[int]:
@@ -124,6 +149,8 @@ class _Asked:
         self.han = _HAS_HAN.search(question) is not None
         self._words = _joined(self.folded)
         self._counted = list(counted(self.folded))
+        self._named = places_in(self.folded)
+        self._places = around(self._named)
 
     def names(self, cell: str) -> str:
         """The part of a cell that the question has, "" for none."""
@@ -138,7 +165,38 @@ class _Asked:
                 words = _joined(part)
                 if words.strip() and words in self._words:
                     return words
-        return ""
+        return "" if self._places.isdisjoint(listed(cell)) else cell
+
+    def elsewhere(self, rows: Sequence[Row]) -> list[Row]:
+        """Rows of other places; none in a table that does not list places."""
+        told = [(row, listed(row.cells[0])) for row in rows] if self._named else []
+        if sum(bool(places) for _, places in told) < 2:
+            return []
+        return [row for row, at in told if at and self._named.isdisjoint(around(at))]
+
+    def is_among_others(self, row: Row, rows: Sequence[Row], passages: Sequence[Passage]) -> bool:
+        """Whether the row of all that is not listed may be that of the places asked about.
+
+        Other provinces or states are no countries, and other countries no provinces; where only
+        "others" is said, what the table lists and is headed by decides.
+        """
+        first = row.cells[0]
+        abroad = self._places & ABROAD
+        if not self._places or _COUNTRIES.search(first):
+            return not self._places or bool(abroad)
+        if _CITIES.search(first):
+            return not abroad - CITIES
+        if not abroad:
+            return True
+        if _REGIONS.search(first):
+            return False
+        own = fold(f"{row.unit.above} {row.unit.lead}")
+        if _COUNTRIES.search(own):
+            return True
+        beside = [*(one.cells[0] for one in rows), *(passage.head.folded for passage in passages)]
+        return not _AT_HOME.search(own) and not any(
+            listed(cell) - ABROAD or _COUNTRIES.search(cell) for cell in beside
+        )
 
     def rows(self, column: Sequence[str], *, first: bool) -> set[int] | None:
         """Which rows are meant by a cell of this column; None where that is not said."""

@@ -184,8 +184,13 @@ def stems(text: str) -> frozenset[str]:
 
 
 def _stems(text: str) -> frozenset[str]:
+    return stems_in(fold(text))
+
+
+def stems_in(folded: str) -> frozenset[str]:
+    """``stems`` of a text that is folded."""
     found: set[str] = set()
-    for match in _TOKEN.finditer(fold(text)):
+    for match in _TOKEN.finditer(folded):
         word = match["word"]
         if word is not None:
             found.update(_forms(word))

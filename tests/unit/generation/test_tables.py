@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from opencc import OpenCC
 
 from forebay.generation import ExtractiveGenerator
+from forebay.generation.passages import analyse
+from forebay.generation.tables import tables
 from forebay.testing.embedding import WordCounter
 from forebay.testing.generation import passage
 from tests.unit.generation.test_extractive import asked
@@ -85,3 +88,98 @@ def test_a_document_titled_with_a_name_tells_of_that_one(island: str, refused: b
     velm = "Velm\n\nOn Velm the lighthouse was built in 1866 by Ada Kerr."
     grunsay = "Grunsay\n\nThe sheep of Grunsay are counted in autumn."
     assert (draft(f"Who built the lighthouse of {island}?", velm, grunsay) == "") is refused
+
+
+INLAND = """国内运费
+
+地区 | 首重 | 续重
+沪苏浙 | 5元 | 1元
+湖南、湖北 | 8元 | 2元
+川渝 | 11元 | 4元
+广东海南 | 9元 | 3元
+其他省份 | 14元 | 6元"""
+
+ABROAD = """国际运费
+
+国家 | 首重 | 续重
+日本 | 52元 | 18元
+德国 | 103元 | 38元"""
+
+STATES = """Shipping
+
+State | Standard
+Texas | 6 dollars
+Nevada | 7 dollars
+Other states | 9 dollars"""
+
+CITIES = STATES.replace("State |", "City |").replace("Other states", "Other cities")
+
+COUNTRIES = """Duties
+
+Country | Duty
+Germany | 5 %
+France | 6 %
+Other countries | 9 %"""
+
+
+@pytest.mark.parametrize("traditional", [False, True])
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("江苏", "5元"),
+        ("湖北", "8元"),
+        ("四川", "11元"),
+        ("川渝", "11元"),
+        ("广州", "9元"),
+        ("山东", "14元"),
+        ("日本", "52元"),
+        ("法国", ""),
+        ("台湾", ""),
+    ],
+)
+def test_provinces_are_found_by_other_names_and_no_country_is_an_other_province(
+    place: str, value: str, traditional: bool
+) -> None:
+    texts = [f"寄到{place}首重多少钱？", INLAND, ABROAD]
+    if traditional:
+        texts = list(map(OpenCC("s2t").convert, texts))
+    answer = draft(*texts)
+    assert f"{value}；" in answer if value else not answer
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "value"),
+    [
+        ("What is standard shipping to Ohio?", STATES, "9 dollars"),
+        ("What is standard shipping to Germany?", STATES, ""),
+        ("What is standard shipping to Ghent?", CITIES, "9 dollars"),
+        ("What is standard shipping to Singapore?", CITIES, "9 dollars"),
+        ("What is standard shipping to Brazil?", CITIES, ""),
+        ("What is the duty for Spain?", COUNTRIES, "9 %"),
+        ("寄到云南首重多少钱？", INLAND.replace("省份", "地区"), "14元"),
+        ("寄到法国首重多少钱？", INLAND.replace("省份", "地区"), ""),
+        ("寄到法国首重多少钱？", ABROAD + "\n其他地区 | 130元 | 50元", "130元"),
+        ("寄到四川首重多少钱？", ABROAD + "\n其他国家 | 130元 | 50元", ""),
+    ],
+)
+def test_the_row_of_the_others_stands_for_what_it_says_and_its_table_is_about(
+    question: str, text: str, value: str
+) -> None:
+    answer = draft(question, text)
+    assert value in answer if value else not answer
+
+
+@pytest.mark.parametrize(
+    ("question", "others"),
+    [
+        ("四川的门店电话是多少？", {2, 3}),
+        ("成都的门店电话是多少？", {2, 3}),
+        ("广州的门店电话是多少？", {1, 2, 3}),
+        ("门店电话是多少？", set()),
+    ],
+)
+def test_rows_of_other_cities_are_others_and_those_in_the_province_asked_about_are_not(
+    question: str, others: set[int]
+) -> None:
+    text = "# 门店\n\n城市 | 电话\n成都 | 6120\n杭州 | 7733\n深圳 | 5405"
+    assert tables([analyse(text, "", "", ())], [""], question).others == (frozenset(others),)
