@@ -154,13 +154,13 @@ class _Compared:
         self.whether = asks_whether(question)
         self._asked = quantities(question)
         self._values = _of_kind(kind, best)
-        self._names = [
+        self._names = {
             at
             for at, term in enumerate(reading.terms)
             if term.weight >= NAME_WEIGHT
             and best.said[at] >= _HELD
             and quantities(term.key).keys().isdisjoint(_DAYS)
-        ]
+        }
 
     def may_oppose(self, one: Scored) -> bool:
         """Whether it tells another value, or whether what is asked is so, of what has that name."""
@@ -168,8 +168,12 @@ class _Compared:
             return False
         if not self.whether and not self._tells_another(one):
             return False
-        said = one.said
-        return self._kind.shown(one.unit) and all(said[at] >= _HELD for at in self._names)
+        return self._kind.shown(one.unit) and self._names <= self._named(self._document(one))
+
+    def _named(self, document: str) -> set[int]:
+        """Which of the names stand in a document, as far as it was found."""
+        there = [one.said for one in self._reading.units if self._document(one) == document]
+        return {at for at in self._names if any(said[at] >= _HELD for said in there)}
 
     def _tells_another(self, one: Scored) -> bool:
         theirs = _of_kind(self._kind, one)

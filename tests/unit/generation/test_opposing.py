@@ -90,6 +90,20 @@ def test_what_has_another_name_is_no_other_side() -> None:
     assert SHEET in text and FLYER not in text
 
 
+def test_a_name_may_stand_elsewhere_in_the_document() -> None:
+    flyer = f"The Lyra 5 folds flat. {FLYER}"
+    texts, titles = (SHEET, flyer, WARRANTY), ("Lyra 5: data", "Headphones", "Lyra 5 terms")
+    hits = [
+        passage(text, number=at, title=title)
+        for at, (text, title) in enumerate(zip(texts, titles, strict=True), 1)
+    ]
+    sheet, other = (checksum(f"{titles[at]}: {text}") for at, text in enumerate((SHEET, FLYER)))
+    pair = {(min(sheet, other), max(sheet, other)): 3.5}
+    request = msgspec.structs.replace(asked(BATTERY, *hits), likeness=pair)
+    text = "".join(ExtractiveGenerator(WordCounter()).draft(request).pieces)
+    assert SHEET in text and FLYER in text
+
+
 def test_where_yes_or_no_is_an_answer_the_likeliest_is_quoted_whatever_it_says() -> None:
     one, other, third = "宿舍内不得饲养宠物。", "带小狗同住的，请先到前台登记。", "电费按月结算。"
     near = {one: 3.0, other: 2.8, third: -1.0}
