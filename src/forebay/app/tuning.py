@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 import tomllib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from forebay.lab.tune.objectives import Figures
 from forebay.lab.tune.patch import changed, write_patch
 from forebay.lab.tune.pipeline import Settled, StepReport, run_pipeline
 from forebay.lab.tune.questions import Question, Target, asked_by_headings, sample
-from forebay.lab.tune.result import Source, TuneResult
+from forebay.lab.tune.result import Advice, Source, TuneResult
 from forebay.lab.tune.retrieval import Beginning, RetrievalTuning, TuneRetrieval
 from forebay.lab.tune.space import (
     Corpus,
@@ -55,6 +55,18 @@ _WAYS: tuple[Values, ...] = (
     {"retrieval.early_exit_confidence": 2.0, "retrieval.fusion.ceiling": 0.0},
 )
 """As configured, mostly by words, mostly by vectors: a judge sees what each finds."""
+
+_NOTES: Mapping[Advice, tuple[str, ...]] = {
+    "take": ("Chosen by forebay tune; add it to forebay.toml.",),
+    "cheaper": (
+        "Chosen by forebay tune; quality is within noise on the held-out questions:",
+        "add it to forebay.toml for its latency or memory only.",
+    ),
+    "keep": (
+        "Tried by forebay tune, not advised: on the held-out questions nothing was gained",
+        "beyond noise. Keep the settings in force.",
+    ),
+}
 
 
 class TuneWords(Words, frozen=True, kw_only=True):
@@ -181,7 +193,7 @@ async def _search(job: _Job, output: Output) -> TuneResult:
     before = {**flat(settings), **step.beginning.start}
     patch_before = {path: before[path] for path in settled.values if path in before}
     half = len(settled.questions) - step.found.held_out.questions
-    return TuneResult(
+    result = TuneResult(
         corpus=_named(words, asked),
         source=labels.source,
         tuning_questions=half,
@@ -190,12 +202,14 @@ async def _search(job: _Job, output: Output) -> TuneResult:
         space=step.beginning.space,
         before=step.beginning.start,
         found=step.found,
-        patch=_patch(patch_before, settled.values),
+        patch="",
         steps=reports,
         machine=describe_machine(),
         commit=describe_commit(),
         versions=describe_versions("optuna", "faiss-cpu", "tantivy", "numpy"),
     )
+    patch = _patch(patch_before, settled.values, result.advised)
+    return msgspec.structs.replace(result, patch=patch, advice=result.advised)
 
 
 class Labels:
@@ -364,10 +378,10 @@ def _beginning(
     return Beginning(tuple(space), start)
 
 
-def _patch(before: dict[str, Value], after: dict[str, Value]) -> str:
+def _patch(before: dict[str, Value], after: dict[str, Value], advice: Advice) -> str:
     if not changed(before, after):
         return "# Nothing to change: the settings in force are at the knee already.\n"
-    return write_patch(before, after, ("Chosen by forebay tune; add it to forebay.toml.",))
+    return write_patch(before, after, _NOTES[advice])
 
 
 def _named(words: TuneWords, asked: QuestionSet | None) -> str:

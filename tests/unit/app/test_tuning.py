@@ -26,6 +26,7 @@ from forebay.app.output import Output
 from forebay.app.settings import Settings, load_settings
 from forebay.app.tuning import Labels, TuneWords, labelled, tune
 from forebay.app.tuning import _beginning as beginning
+from forebay.app.tuning import _patch as patch_of
 from forebay.app.tuning import _space as space_of
 from forebay.app.tuning import _uploads as uploads_of
 from forebay.kernel.clock import SystemClock
@@ -37,6 +38,7 @@ from forebay.lab.evaluate.target import Passage
 from forebay.lab.tune.objectives import Figures, Observed, qualities
 from forebay.lab.tune.pipeline import Settled
 from forebay.lab.tune.questions import Question, Target
+from forebay.lab.tune.result import Advice
 from forebay.lab.tune.space import (
     Choice,
     Corpus,
@@ -413,3 +415,15 @@ def test_a_judge_needs_questions_and_a_model() -> None:
         tune(None, {}, (TuneWords(), JudgeWords(judge="http://x", judge_model="m")), delivery)
     with pytest.raises(ConfigError, match="--judge-model"):
         tune(None, {}, (TuneWords(), JudgeWords(judge="http://x")), delivery)
+
+
+@pytest.mark.parametrize(
+    ("advice", "told"),
+    [("take", "# Chosen"), ("cheaper", "latency or memory only"), ("keep", "not advised")],
+)
+def test_a_patch_says_whether_it_is_advised(advice: Advice, told: str) -> None:
+    patch = patch_of({"retrieval.candidates": 50}, {"retrieval.candidates": 60}, advice)
+    head, body = patch.split("\n\n")
+    assert told in head and all(line.startswith("# ") for line in head.splitlines())
+    assert "candidates = 60" in body
+    assert "Nothing to change" in patch_of({"a.b": 1}, {"a.b": 1}, advice)

@@ -61,6 +61,12 @@ class Figures(msgspec.Struct, frozen=True):
         """The latency that counts: mean processor time of a query, or P99 of its duration."""
         return self.cpu_ms if measure == "cpu" else self.p99_ms
 
+    def cheaper_than(self, other: Figures, measure: LatencyMeasure) -> bool:
+        """Whether latency or memory is lower by more than what counts as none."""
+        own, theirs = self.latency_ms(measure), other.latency_ms(measure)
+        step = math.exp(_RATIO_STEP)
+        return own * step < theirs or self.memory_bytes * step < other.memory_bytes
+
 
 class ObjectiveSettings(msgspec.Struct, frozen=True):
     """What is compared."""

@@ -97,11 +97,14 @@ def tuning_page(result: TuneResult, words: Words) -> Page:
 
 
 def change_sentence(result: TuneResult, words: Words) -> str:
-    """What the held-out half says, in one sentence."""
+    """What the held-out half says of quality, and whether that is beyond chance."""
     if result.found.chosen is None:
         return words("tune_kept")
     change = result.found.held_out.quality
-    return words("tune_change").format(mean=change.mean, low=change.low, high=change.high)
+    told = words("tune_change").format(mean=change.mean, low=change.low, high=change.high)
+    if change.verdict == "same":
+        told += words("tune_same")
+    return told + (words("tune_cheaper") if result.advised == "cheaper" else "")
 
 
 def held_out_table(result: TuneResult, words: Words) -> Table:

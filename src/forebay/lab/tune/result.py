@@ -16,6 +16,8 @@ from forebay.lab.tune.study import StudySettings, Trial
 
 Source = Literal["labels", "judge", "headings"]
 Verdict = Literal["better", "worse", "same"]
+Advice = Literal["take", "cheaper", "keep"]
+"""Take the patch over; do so for latency or memory alone; keep the settings in force."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -77,6 +79,8 @@ class TuneResult(msgspec.Struct, frozen=True):
     commit: str = ""
     versions: dict[str, str] = {}
     kind: str = "tune"
+    advice: Advice | None = None
+    """``advised``, for whoever reads the file."""
 
     @property
     def latency(self) -> LatencyMeasure:
@@ -90,15 +94,31 @@ class TuneResult(msgspec.Struct, frozen=True):
         return {} if found.chosen is None else found.trial(found.chosen).values
 
     @property
-    def warning(self) -> Literal["tune_worse", "tune_loss"] | None:
+    def advised(self) -> Advice:
+        """What the held-out questions speak for."""
+        held = self.found.held_out
+        quality = held.quality
+        lost = quality.verdict == "worse" or quality.mean < -self.quality_loss
+        if self.found.chosen is None or lost:
+            return "keep"
+        if quality.verdict == "better":
+            return "take"
+        return "cheaper" if held.after.cheaper_than(held.before, self.latency) else "keep"
+
+    @property
+    def warning(self) -> Literal["tune_worse", "tune_loss", "tune_noise"] | None:
         """Why the patch is not to be taken over as it is, by the name of its words; None: it may.
 
         ``tune_loss``: more was lost on the held-out questions than may be, if not beyond chance.
+        ``tune_noise``: nothing was gained there beyond chance, in no objective.
         """
         quality = self.found.held_out.quality
         if quality.verdict == "worse":
             return "tune_worse"
-        return "tune_loss" if quality.mean < -self.quality_loss else None
+        if quality.mean < -self.quality_loss:
+            return "tune_loss"
+        kept = self.found.chosen is None
+        return "tune_noise" if self.advised == "keep" and not kept else None
 
 
 def load_tuning(path: Path) -> TuneResult:

@@ -34,6 +34,18 @@ TEXTS: dict[str, tuple[str, str]] = {
         "Quality changes by {mean:+.4f}, 95 % interval {low:+.4f} to {high:+.4f}.",
         "质量变化 {mean:+.4f}，95% 区间 {low:+.4f} 至 {high:+.4f}。",
     ),
+    "tune_same": (
+        " It holds 0: the change is within noise.",
+        "区间含 0：变化在噪声之内。",
+    ),
+    "tune_cheaper": (
+        " Take the patch over for its latency or memory only; else keep the settings in force.",
+        "只有为了延迟或内存才值得采用补丁，否则请保留现行设置。",
+    ),
+    "tune_noise": (
+        "Keep the settings in force: nothing was gained beyond noise on the held-out questions",
+        "请保留现行设置：留出问题上没有超出噪声的改进",
+    ),
     "tune_kept": (
         "Nothing that was tried is better placed than the settings in force.",
         "尝试过的设置都不优于现行设置。",

@@ -21,7 +21,7 @@ from forebay.lab.tune.report import (
     write_tuning_report,
     write_tuning_svg,
 )
-from forebay.lab.tune.result import Change, TuneResult, load_tuning
+from forebay.lab.tune.result import Change, HeldOut, TuneResult, load_tuning
 from forebay.lab.tune.retrieval import Beginning, RetrievalTuning, TuneRetrieval
 from forebay.lab.tune.study import StudySettings
 from forebay.lab.tune.words import TEXTS
@@ -114,6 +114,40 @@ def test_more_lost_than_may_be_is_said_even_if_chance_may_have_done_it(result: T
 
     assert warned(-0.02) == ""
     assert "tune on more questions" in warned(-0.037)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize(
+    ("quality", "saves", "advised", "warning"),
+    [
+        (Change(0.0033, 0.0, 0.0099), False, "keep", "tune_noise"),
+        (Change(0.0033, 0.0, 0.0099), True, "cheaper", None),
+        (Change(0.02, 0.001, 0.04), False, "take", None),
+        (Change(-0.05, -0.08, -0.02), True, "keep", "tune_worse"),
+        (Change(-0.05, -0.12, 0.01), True, "keep", "tune_loss"),
+    ],
+)
+def test_what_is_within_noise_is_not_advised(
+    result: TuneResult,
+    quality: Change,
+    saves: bool,
+    advised: str,
+    warning: str | None,
+    language: str,
+) -> None:
+    before = result.found.held_out.before
+    cpu_ms = before.cpu_ms * (0.9 if saves else 0.97)
+    held = HeldOut(20, before, msgspec.structs.replace(before, cpu_ms=cpu_ms), quality)
+    found = msgspec.structs.replace(result.found, held_out=held)
+    tuned = msgspec.structs.replace(result, found=found)
+    assert (tuned.advised, tuned.warning) == (advised, warning)
+    words = tuning_words(Words(language))
+    said = change_sentence(tuned, words)
+    assert (words("tune_same") in said) is (quality.verdict == "same")
+    assert (words("tune_cheaper") in said) is (advised == "cheaper")
+    page = tuning_page(tuned, words)
+    assert page.alarm == (words(warning) if warning else "")
+    assert page.sections[1].notes == (said,)
 
 
 def test_a_failed_trial_is_listed_with_its_reason(result: TuneResult) -> None:
