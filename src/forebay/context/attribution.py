@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from forebay.folding import simplified
 from forebay.kernel.documents import Hit
 
 _HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -62,7 +63,7 @@ def _read(text: str) -> tuple[frozenset[str], list[str]]:
     """The words of a text without glue, and its runs of Han."""
     words: set[str] = set()
     runs: list[str] = []
-    for token in _TOKEN.findall(unicodedata.normalize("NFKC", text).lower()):
+    for token in _TOKEN.findall(simplified(unicodedata.normalize("NFKC", text)).lower()):
         if _HAN_FIRST.match(token):
             runs.append(token)
         elif token not in _STOP:

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import msgspec
 
+from forebay.folding import simplified
 from forebay.kernel.context import RequestContext
 from forebay.kernel.stages import Embedder
 from forebay.rerank.embedded import check_count, cosines, embedded
@@ -70,7 +71,7 @@ class SimilarityReranker:
 def terms(text: str) -> frozenset[str]:
     """Words of a text: Latin words and numbers whole, Han text as pairs of characters."""
     found: set[str] = set()
-    for run in _WORD.findall(unicodedata.normalize("NFKC", text).lower()):
+    for run in _WORD.findall(simplified(unicodedata.normalize("NFKC", text)).lower()):
         if run.isascii() or len(run) == 1:
             found.add(run)
         else:

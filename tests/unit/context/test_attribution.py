@@ -43,6 +43,7 @@ def hit(chunk_id: int, text: str) -> Hit:
         (f"根据文档：\n\n> {RETURNS} [2]", 0.0),
         (f"According to the documents:\n\n> - {REFUND} [1]\n> … (3 more)", 0.0),
         (f"根据文档：\n\n> - {RETURNS} [2]\n> ……（还有 3 项）", 0.0),
+        ("退款在倉庫收到退貨後十四天內支付。[2]", 0.0),
         ("14 days [1].", 0.0),
         ("15 days [1].", 1.0),
         ("Shipping to Norway costs nine euros and takes a week.", 1.0),
@@ -62,3 +63,14 @@ def test_without_passages_nothing_is_supported() -> None:
 def test_a_short_statement_is_not_attributed_but_can_be_supported() -> None:
     assert supporting("14 days.", [hit(1, REFUND)]) == []
     assert supporting(REFUND, [hit(2, RETURNS), hit(1, REFUND)]) == [2]
+
+
+@pytest.mark.parametrize(
+    ("answer", "passage"),
+    [
+        ("商品签收之日起三十天内可以申请退货。", "商品簽收之日起三十天內可以申請退貨。"),
+        ("商品簽收之日起三十天內可以申請退貨。", RETURNS),
+    ],
+)
+def test_a_statement_is_attributed_across_the_scripts_of_chinese(answer: str, passage: str) -> None:
+    assert supporting(answer, [hit(1, REFUND), hit(2, passage)]) == [2]

@@ -41,3 +41,4 @@ async def test_no_documents_and_too_many() -> None:
 
 def test_terms_fold_width_and_case_and_pair_han() -> None:
     assert terms("ＦＢ-2041 备份脚本") == {"fb", "2041", "备份", "份脚", "脚本"}
+    assert terms("備份腳本") == terms("备份脚本")
