@@ -2,8 +2,8 @@
 
     python benchmarks/rerank/speed.py > benchmarks/rerank/speed.json
 
-Processor time of 300 runs: the model alone; all of it, as the search pool runs it, for chunks that
-were hits before and for chunks never seen. Every chunk has a title of its own.
+Processor time of 300 runs: the model alone; all of it, as the search pool runs it; what reading and
+comparing the candidates' sentences adds. Every chunk has a title of its own.
 """
 
 from __future__ import annotations
@@ -14,22 +14,30 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # As the server sets it, before numpy 
 
 import json
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from gather import machine
 
-from forebay.kernel.documents import ChunkRow, Hit
+from forebay.app.nearest import NearestSentences
+from forebay.embedding.sentence_vectors import pack
+from forebay.kernel.documents import ChunkRow, Hit, Vectors
 from forebay.kernel.stages import HitVectors
 from forebay.rerank.features import candidates_of
 from forebay.rerank.light import LightModel
+from forebay.store import StoreWriter
+from forebay.testing.feed_suite import draft_of, unit_vectors
 
 RUNS, CHARACTERS, SEED = 300, 1000, 3
+CHUNKS, MAKER = 3000, 7
 VOCABULARY, ASKED = 3000, (15, 40, 90, 150, 240, 400, 700, 1000)
 SYLLABLES = "ba co di fu ge lo mi nu pa re so ti vu wa xe ly tor san mer gul".split()
 
@@ -66,6 +74,33 @@ def candidates(count: int, language: str) -> tuple[str, list[Hit], HitVectors]:
     return query, hits, HitVectors(rows[0].tobytes(), rows[1:].tobytes(), 384)
 
 
+def with_sentences(folder: Path) -> NearestSentences:
+    """A record of chunks with three to fifteen sentences each, read as a search reads it."""
+    chance = np.random.default_rng(SEED)
+    store = StoreWriter(folder)
+    ids = list(range(1, CHUNKS + 1))
+    store.commit("kb", [draft_of("d", *map(str, ids))], [])
+    store.store_vectors("kb", unit_vectors(ids), "f")
+    made = {}
+    for chunk_id in ids:
+        count = int(chance.integers(3, 16))
+        rows = chance.standard_normal((count, 384)).astype("<f4")
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        vectors = Vectors(tuple(range(count)), 384, rows.tobytes())
+        made[chunk_id] = pack([f"{chunk_id} {number}" for number in range(count)], vectors)
+    store.store_sentences("kb", MAKER, made)
+    return NearestSentences(partial(store.reader.sentences, None, MAKER))
+
+
+def anywhere(hits: Sequence[Hit], chance: np.random.Generator) -> list[Hit]:
+    """The hits as if they were others of the record's chunks."""
+    ids = chance.permutation(CHUNKS)[: len(hits)] + 1
+    return [
+        msgspec.structs.replace(hit, chunk=msgspec.structs.replace(hit.chunk, chunk_id=number))
+        for hit, number in zip(hits, ids.tolist(), strict=True)
+    ]
+
+
 def median_ms(work: Callable[[], object]) -> dict[str, float]:
     """Processor milliseconds of one run: the median, and the 99th percentile."""
     took = []
@@ -83,6 +118,15 @@ def main() -> None:
     """Measure and print."""
     model = LightModel.shipped()
     report: dict[str, object] = machine()
+    chance = np.random.default_rng(SEED)
+    with tempfile.TemporaryDirectory() as folder:
+        sentences = with_sentences(Path(folder))
+        for count in (30, 50):
+            _, hits, vectors = candidates(count, "en")
+            asked = [anywhere(hits, chance) for _ in range(RUNS)]
+            report[f"sentences of {count} candidates, ms"] = median_ms(
+                lambda asked=asked, v=vectors: sentences.of(asked.pop(), v)
+            )
     for language in ("en", "zh"):
         for count in (30, 50):
             query, hits, vectors = candidates(count, language)
