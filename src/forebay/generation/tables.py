@@ -34,11 +34,13 @@ _REST = re.compile(
     r"|其[他它余]|别的"
 )
 _COUNTRIES = re.compile(
-    r"\b(?:countr|nation|international|abroad|overseas)|国家|海外|境外|国外|国际"
+    r"\b(?:countr(?:y|ies)|nations?|international|abroad|overseas)\b|国家|海外|境外|国外|国际"
 )
 _CITIES = re.compile(r"\b(?:cit(?:y|ies)|towns?)\b|城市|(?<![省县])市(?!场)|[县镇]")
 _REGIONS = re.compile(r"\b(?:provinc|states?\b|count(?:y|ies)\b|district)|省|州")
-_AT_HOME = re.compile(r"\b(?:domestic|mainland|inland)\b|国内|境内|大陆|内地")
+_AT_HOME = re.compile(
+    r"\b(?:domestic|mainland|inland|national|nationwide)\b|国内|境内|大陆|内地|全国"
+)
 """What rows for all the others, and headings above them, speak of."""
 _PLACED = frozenset("ns nr nrt nt nz".split())
 """Kinds of Chinese words that are names."""

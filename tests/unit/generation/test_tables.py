@@ -156,6 +156,12 @@ def test_provinces_are_found_by_other_names_and_no_country_is_an_other_province(
         ("What is standard shipping to Singapore?", CITIES, "9 dollars"),
         ("What is standard shipping to Brazil?", CITIES, ""),
         ("What is the duty for Spain?", COUNTRIES, "9 %"),
+        ("What is standard shipping to Spain?", STATES.replace("states", "places"), "9 dollars"),
+        (
+            "What is standard shipping to Spain?",
+            STATES.replace("states", "places").replace("Shipping", "Nationwide shipping"),
+            "",
+        ),
         ("寄到云南首重多少钱？", INLAND.replace("省份", "地区"), "14元"),
         ("寄到法国首重多少钱？", INLAND.replace("省份", "地区"), ""),
         ("寄到法国首重多少钱？", ABROAD + "\n其他地区 | 130元 | 50元", "130元"),
