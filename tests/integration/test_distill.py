@@ -90,6 +90,7 @@ def test_labels_make_a_model_of_the_embedder_in_use(world: Path) -> None:
     found = done.json
     model = LightModel.read(world / "light.onnx")
     assert model.info.dimensions == 16
+    assert model.info.reads_sentences, "their vectors were waited for"
     assert "labels of asked" in model.info.trained_on
     assert 0 < found["trained_on"] < 24
     held = found["held_out"]["asked"]

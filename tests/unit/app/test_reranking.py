@@ -10,6 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from forebay.app.nearest import NearestScorer
 from forebay.app.reranking import Reranking, open_reranking, sentences_of
 from forebay.app.runtime import Reading
 from forebay.app.settings import RerankSettings, Settings
@@ -58,6 +59,7 @@ async def test_off_is_the_default_and_auto_knows_its_embedder() -> None:
         assert await opened(embedder, backend="auto") == Reranking()
     found = await opened(Shipped(), backend="auto")
     assert found.parts is not None and found.parts.dear is None
+    assert isinstance(found.parts.light, NearestScorer), "it hears of sentences, which are kept"
     assert LightModel.shipped().info.mark in found.mark
 
 
