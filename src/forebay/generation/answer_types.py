@@ -251,6 +251,11 @@ _COUNTED = re.compile(_NUMBER + r"\s*(?:[a-z]+\s)?$", re.IGNORECASE)
 """What stands before the name of a role that is counted: "has six operators" names nobody."""
 
 
+def asks_whether(folded: str) -> bool:
+    """Whether yes or no is an answer to a folded question."""
+    return bool(_ASKS_WHETHER.search(folded)) and not _ASKS_WHAT.search(folded)
+
+
 class AnswerType:
     """What type of answer a question asks for, read once."""
 
@@ -260,7 +265,7 @@ class AnswerType:
         found = next(
             ((name, at, shows) for name, asks, shows in _TYPES if (at := asks.search(folded))), None
         )
-        if found and _ASKS_WHETHER.search(folded) and not _ASKS_WHAT.search(folded):
+        if found and asks_whether(folded):
             # "Can the fee be refunded?" asks for no price.
             found = None
         self._shows = (found[0], found[2]) if found else None

@@ -33,6 +33,7 @@ from forebay.generation.nearness import (
 )
 from forebay.generation.opposing import opposing
 from forebay.generation.passages import PassageCache, cells
+from forebay.generation.ranges import by_range, is_of_other_days
 from forebay.generation.selection import choose
 from forebay.generation.settings import ExtractiveSettings
 from forebay.generation.siblings import is_another
@@ -171,8 +172,8 @@ class ExtractiveGenerator:
         terms = question_terms(question)
         subject = Subject(question, terms)
         reading = self.read(terms, request, subject)
-        heads = [self._cache.get(hit).head for hit in request.passages]
-        reading = without_siblings(reading, heads, request.passages)
+        passages = [self._cache.get(hit) for hit in request.passages]
+        reading = without_siblings(reading, [one.head for one in passages], request.passages)
         reading, nearness = with_nearness(reading, request.sentences)
         if request.likeness:
             reading = msgspec.structs.replace(reading, likeness=request.likeness)
@@ -196,6 +197,8 @@ class ExtractiveGenerator:
             told = telling_score(asked, terms, reading, chosen, request.passages, TELLING)
             score = min(score, told)
         told = score >= 0.0 and not of_siblings_only(reading)
+        units = [one.unit for one in chosen]
+        told = told and not is_of_other_days(terms, subject.amounts, passages, units)
         told = told and _OF_OTHERS * reading.another <= max(said_of(reading, one) for one in chosen)
         if not told or is_another(question, terms, reading.held, chosen):
             return Draft((frame.refusal,), refused=True, score=score)
@@ -247,7 +250,7 @@ class ExtractiveGenerator:
             leans = reading.features.crossing and leans_away(chosen, reading)
             return -math.inf if leans else score
         score = within_score(asked, reading, nearness, chosen, request.passages) - strictness
-        if not asked[1].amounts:
+        if not by_range(asked[1].amounts, [one.unit for one in chosen]):
             return score
         # Vectors know nothing of ranges that an amount falls into; words do.
         told = telling_score(asked, terms, reading, chosen, request.passages, TELLING)

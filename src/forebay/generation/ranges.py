@@ -1,7 +1,8 @@
 """Amounts a question names as a condition, and the ranges of a statement they fall into.
 
 "Who approves 20,000 yuan", "after five years of service": the amount need not stand in the answer;
-"5 to under 15 years", 满5年不满15年 and "over 400,000" hold the amounts between their bounds.
+"5 to under 15 years", 满5年不满15年 and "over 400,000" hold the amounts between their bounds. Days
+that a question names are such a condition, too (``periods``).
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from forebay.generation.passages import Unit
+from forebay.generation.passages import Passage, Unit
+from forebay.generation.periods import Days, asked_days, without_dates
 from forebay.generation.quantities import BY_STEM, Counted, counted, in_digits
-from forebay.generation.terms import HAN, Term, fold
+from forebay.generation.terms import HAN, Term, fold, question_terms
 
 _FACTS = frozenset(("date", "clock", "weekday", "year of", "floor"))
 """Kinds that name a point and no amount."""
@@ -31,8 +33,13 @@ _OVER = re.compile(
 )
 _AND_UNDER = re.compile(r"[ ,，]*(?:(?:and|or) (?:less|under|below)\b|(?:及|或)?以[下内]|封顶)")
 _AND_OVER = re.compile(r"[ ,，]*(?:(?:and|or) (?:more|over|above|longer)\b|\+|(?:及|或)?以上|起)")
+_DAY_NUMBER = re.compile(r"\d{1,2}")
 _BEFORE = 24
 _SAME = 1e-9
+
+
+Condition = Counted | Days
+"""What a statement's ranges may hold."""
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -50,17 +57,22 @@ class Range(msgspec.Struct, frozen=True):
         return self.low - slack <= amount.number <= self.high + slack
 
 
-def amounts(question: str, terms: Sequence[Term]) -> dict[str, Counted]:
-    """The amounts of a question by the key of their term; codes, dates and times are none."""
+def amounts(question: str, terms: Sequence[Term]) -> dict[str, Condition]:
+    """The amounts and days of a question by the keys of their terms; codes and times are none."""
+    folded = fold(question)
+    rest, days = asked_days(folded)
+    found: dict[str, Condition] = {}
+    if days:
+        others = {term.key for term in question_terms(rest)}
+        found = {term.key: days for term in terms if term.key not in others}
     keys = [
         (term.key, BY_STEM.get(term.key, term.key))
         for term in terms
-        if term.key in BY_STEM or _NUMERAL.search(term.key)
+        if term.key not in found and (term.key in BY_STEM or _NUMERAL.search(term.key))
     ]
     if not keys:
-        return {}
-    found: dict[str, Counted] = {}
-    folded = in_digits(fold(question))
+        return found
+    folded = in_digits(rest)
     for one in counted(folded):
         if one.kind in _FACTS:
             continue
@@ -73,25 +85,81 @@ def amounts(question: str, terms: Sequence[Term]) -> dict[str, Counted]:
 
 
 def admitted(
-    term: Term, units: Sequence[Unit], known: dict[str, Counted], held: Sequence[float]
-) -> Sequence[float]:
-    """``held``, and what a term that is an amount is worth for units whose ranges hold it."""
-    amount = known.get(term.key) if known else None
-    if amount is None:
+    terms: Sequence[Term],
+    units: Sequence[Unit],
+    known: dict[str, Condition],
+    held: list[Sequence[float]],
+    above: Sequence[float] = (),
+) -> list[Sequence[float]]:
+    """``held``, and what each term that is an amount or a day is worth for units that have it in a
+    range; a day only where they, or what is ``above`` them, hold something else that is asked.
+    """
+    if not known:
         return held
-    return [
-        max(here, float(any(one.holds(amount) for one in unit.known(_ranges))))
-        for here, unit in zip(held, units, strict=True)
-    ]
+    rest = [at for at, term in enumerate(terms) if not isinstance(known.get(term.key), Days)]
+    speak = not rest or any(above[at] for at in rest if above)
+    found = list(held)
+    for at, term in enumerate(terms):
+        amount = known.get(term.key)
+        if isinstance(amount, Counted):
+            found[at] = [
+                max(here, float(any(one.holds(amount) for one in unit.known(_ranges))))
+                for here, unit in zip(held[at], units, strict=True)
+            ]
+        elif amount is not None:
+            # 9 o'clock is no ninth, 20 parts are no twentieth.
+            number = _DAY_NUMBER.fullmatch(term.key) is not None
+            found[at] = [
+                (1.0 if speak or any(held[other][position] for other in rest) else here)
+                if amount.within(unit)
+                else here * (not number)
+                for position, (here, unit) in enumerate(zip(held[at], units, strict=True))
+            ]
+    return found
 
 
-def excluded(unit: Unit, known: dict[str, Counted]) -> bool:
-    """Whether a unit has ranges of an amount's kind, and none that holds it."""
-    found = unit.known(_ranges)
+def excluded(unit: Unit, known: dict[str, Condition]) -> bool:
+    """Whether a row has ranges of an amount's kind, and none that holds it; of days any unit."""
     return any(
-        any(one.kind == amount.kind for one in found)
-        and not any(one.holds(amount) for one in found)
+        amount.without(unit) if isinstance(amount, Days) else _outside(amount, unit)
         for amount in known.values()
+    )
+
+
+def is_of_other_days(
+    terms: Sequence[Term],
+    known: dict[str, Condition],
+    passages: Sequence[Passage],
+    chosen: Sequence[Unit],
+) -> bool:
+    """Whether statements say more of what is asked of a day than ``chosen``, but of other days."""
+    days = next((one for one in known.values() if isinstance(one, Days)), None)
+    if days is None:
+        return False
+    rest = [term for term in terms if not isinstance(known.get(term.key), Days)]
+
+    def said(unit: Unit) -> float:
+        return sum(term.weight * unit.holds(term) for term in rest)
+
+    most = max(map(said, chosen))
+    return not any(said(unit) and days.within(unit) for unit in chosen) and any(
+        unit.kind != "heading" and days.without(unit) and said(unit) > most
+        for passage in passages
+        for unit in passage.units
+    )
+
+
+def by_range(known: dict[str, Condition], units: Sequence[Unit]) -> bool:
+    """Whether a question names an amount, or a day that lies between what ``units`` tell."""
+    return any(
+        any(map(one.between, units)) if isinstance(one, Days) else True for one in known.values()
+    )
+
+
+def _outside(amount: Counted, unit: Unit) -> bool:
+    found = unit.known(_ranges) if unit.kind == "row" else ()
+    return any(one.kind == amount.kind for one in found) and not any(
+        one.holds(amount) for one in found
     )
 
 
@@ -115,7 +183,7 @@ def _ranges(unit: Unit) -> tuple[Range, ...]:
 
 def ranges(text: str) -> tuple[Range, ...]:
     """The ranges of a text in reading order; a number without a bound is none."""
-    folded = in_digits(fold(text))
+    folded = in_digits(without_dates(fold(text)))
     numbers = [one for one in counted(folded) if one.kind not in _FACTS]
     found: list[Range] = []
     at = 0

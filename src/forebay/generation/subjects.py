@@ -80,8 +80,10 @@ class Subject:
             return False
         if self.is_labelled_otherwise(unit, head):
             return True
+        if self.amounts and excluded(unit, self.amounts):
+            return True
         if unit.kind == "row":
-            return bool(self.amounts) and excluded(unit, self.amounts)
+            return False
         han = unit.in_han
         if han != self._han:
             return self._another_mark(unit, head) or self._another_abroad(unit, head, han=han)

@@ -309,19 +309,18 @@ class _Ask(msgspec.Struct, frozen=True):
     tables: Finding
     unlisted: tuple[int, ...] = ()
 
-    def held(self, units: Sequence[Unit]) -> list[Sequence[float]]:
-        """How much of each term (rows) each unit holds, 0..1."""
-        known = self.subject.amounts
-        found = [admitted(term, units, known, _held(term, units)) for term in self.terms]
-        if not self.parts:
-            return found
-        return [
-            [
-                here or unit.holds_abroad(parts, han=not term.han)
-                for here, unit in zip(row, units, strict=True)
+    def held(self, units: Sequence[Unit], above: Sequence[float] = ()) -> list[Sequence[float]]:
+        """How much of each term (rows) each unit holds, 0..1; ``above``: what their head does."""
+        found: list[Sequence[float]] = [_held(term, units) for term in self.terms]
+        if self.parts:
+            found = [
+                [
+                    here or unit.holds_abroad(parts, han=not term.han)
+                    for here, unit in zip(row, units, strict=True)
+                ]
+                for row, term, parts in zip(found, self.terms, self.parts, strict=True)
             ]
-            for row, term, parts in zip(found, self.terms, self.parts, strict=True)
-        ]
+        return admitted(self.terms, units, self.subject.amounts, found, above)
 
 
 def _read_passage(
@@ -332,7 +331,7 @@ def _read_passage(
     for position in ask.tables.others[index]:
         another[position] = True
     head = [row[0] for row in ask.held([passage.head])]
-    columns = ask.held(passage.units)
+    columns = ask.held(passage.units, head)
     left_out: list[list[float]] = []
     if any(another):
         left_out = [

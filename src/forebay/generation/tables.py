@@ -17,6 +17,7 @@ import rjieba
 
 from forebay.generation.lexicon import lexicon
 from forebay.generation.passages import Passage, Unit, cells
+from forebay.generation.periods import asked_days
 from forebay.generation.places import ABROAD, CITIES, around, listed, places_in
 from forebay.generation.quantities import MEASURED, Counted, counted
 from forebay.generation.terms import HAN, NAME_WEIGHT, WORD_WEIGHT, Term, first_stem, fold
@@ -150,7 +151,8 @@ class _Asked:
         self.folded = fold(question)
         self.han = _HAS_HAN.search(question) is not None
         self._words = _joined(self.folded)
-        self._counted = list(counted(self.folded))
+        # The tenth of December is no row 10.
+        self._counted = list(counted(asked_days(self.folded)[0]))
         self._named = places_in(self.folded)
         self._places = around(self._named)
 

@@ -7,7 +7,15 @@ import math
 import pytest
 
 from forebay.generation.passages import analyse
-from forebay.generation.ranges import admitted, amounts, excluded, ranges
+from forebay.generation.quantities import Counted
+from forebay.generation.ranges import (
+    admitted,
+    amounts,
+    by_range,
+    excluded,
+    is_of_other_days,
+    ranges,
+)
 from forebay.generation.terms import Term, question_terms
 
 
@@ -56,7 +64,9 @@ def test_bounds_of_sums(text: str, low: float, high: float) -> None:
     ],
 )
 def test_amounts_of_a_question(question: str, key: str, number: float) -> None:
-    assert amounts(question, question_terms(question))[key].number == number
+    found = amounts(question, question_terms(question))[key]
+    assert isinstance(found, Counted)
+    assert found.number == number
 
 
 @pytest.mark.parametrize(
@@ -81,6 +91,52 @@ def test_a_row_whose_range_holds_the_amount_has_it(
     known = amounts(question, question_terms(question))
     [key] = known
     term = Term(key, 1.0, han=not key.isascii())
-    assert list(admitted(term, units, known, [0.0, 0.0])) == held
+    [found] = admitted([term], units, known, [[0.0, 0.0]])
+    assert list(found) == held
     if not key.isascii():
         assert [excluded(unit, known) for unit in units] == [not one for one in held]
+
+
+ROTA = """| week | days | on call | deputy |
+| 31 | 29 July – 4 August | Mai Tran | Ove Lund |
+| 32 | 5–11 August | Ove Lund | Sol Vega |
+"""
+
+
+def test_a_row_has_the_day_that_lies_in_its_period() -> None:
+    question = "Who is on call on 2 August?"
+    terms = question_terms(question)
+    units = analyse(ROTA, "", "Rota", ()).units
+    known = amounts(question, terms)
+    assert list(known) == [term.key for term in terms[-2:]]
+    held = admitted(terms, units, known, [[1.0, 1.0] for _ in terms])
+    day = [term.key for term in terms].index("2")
+    assert held[day] == [1.0, 0.0]
+    assert [excluded(unit, known) for unit in units] == [False, True]
+    assert by_range(known, units[:1])
+    assert not by_range(known, units[1:])
+
+
+def test_a_day_alone_admits_nothing() -> None:
+    question = "Who is on call on 2 August?"
+    terms = question_terms(question)
+    known = amounts(question, terms)
+    units = analyse("From 1 July to 31 August the pool opens at 9:00.", "", "", ()).units
+    held = admitted(terms, units, known, [[0.0] for _ in terms])
+    assert not any(map(any, held))
+
+
+def test_what_is_said_of_other_days_is_no_answer() -> None:
+    question = "Who is on call on 2 September?"
+    terms = question_terms(question)
+    known = amounts(question, terms)
+    rota = analyse(ROTA, "", "Rota", ())
+    [other] = analyse("Changes are agreed with Sol Vega.", "", "Rota", ()).units
+    assert is_of_other_days(terms, known, [rota], [other])
+    [told] = analyse("On call in September: Kim Bauer.", "", "Rota", ()).units
+    assert not is_of_other_days(terms, known, [rota], [told])
+
+
+def test_a_day_is_no_number_of_a_range() -> None:
+    [found] = ranges("From 3 March to 9 March orders over 50 euros ship free.")
+    assert (found.kind, found.low) == ("euro", 50)
