@@ -58,7 +58,8 @@ def tune(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_labelled_questions_of_both_languages_choose_a_patch_that_loads(tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text(SPACE, encoding="utf-8")
-    quick = ("--limit", "40", "--repeats", "1", "--space", "space.toml")
+    # Answers are compared in tests/unit/app/test_tuning_answers.py, without models to load twice.
+    quick = ("--limit", "40", "--repeats", "1", "--space", "space.toml", "--no-answers")
     indexed = ("--set", "retrieval.vector.exact_rows_max=1")
     words = (HANDBOOK, "-q", QUESTIONS, *quick, *indexed, "--trials", "4", "--study", "journal")
     files = (

@@ -37,6 +37,12 @@ LabelledFlag = Annotated[
 LatencyFlag = Annotated[
     str, typer.Option(help="cpu: mean processor time of a query; p99: its duration.")
 ]
+AnswersFlag = Annotated[
+    bool,
+    typer.Option(
+        help="Where quotations answer, compare refusals before and after (5,000 chunks at most)."
+    ),
+]
 
 
 @tune_app.command("tune")
@@ -76,6 +82,7 @@ def tune(
         Path | None, typer.Option("--patch", help="Write the changed settings, as TOML.")
     ] = None,
     svg: Annotated[Path | None, typer.Option("--svg", help="Write the front as a picture.")] = None,
+    answers: AnswersFlag = True,
     config: ConfigFlag = None,
     settings: Annotated[
         list[str] | None,

@@ -81,8 +81,13 @@ async def open_targets(
     settings = _uncached(load(words.config, flags))
     if words.patient:
         settings = _patient(settings)
-    async with _local_targets(words, settings, output) as local:
+    async with local_targets(words, settings, output) as local:
         yield local
+
+
+def as_measured(settings: Settings) -> Settings:
+    """Settings under which the same questions find the same things on any machine."""
+    return _patient(_uncached(settings))
 
 
 def _uncached(settings: Settings) -> Settings:
@@ -113,7 +118,7 @@ def _patient(settings: Settings) -> Settings:
 
 
 @asynccontextmanager
-async def _local_targets(
+async def local_targets(
     words: EvalWords, settings: Settings, output: Output
 ) -> AsyncIterator[Opener]:
     """Targets in this process: the configured store as it is, or a store for the documents."""

@@ -20,10 +20,11 @@ from forebay.app.judging import JudgeWords, OpenJudge, open_judge
 from forebay.app.operations import load, run
 from forebay.app.output import Output
 from forebay.app.settings import Settings, environment, model_cache
+from forebay.app.tuning_answers import answers_changed, to_ask, worth_asking
 from forebay.app.words import Words
 from forebay.embedding.opening import open_embedder
 from forebay.kernel.clock import SystemClock
-from forebay.kernel.errors import ConfigError, InvalidRequest, Unavailable
+from forebay.kernel.errors import ConfigError, ForebayError, InvalidRequest, Unavailable
 from forebay.lab.evaluate.datasets import QuestionSet, load_set
 from forebay.lab.evaluate.judging.panel import Judging
 from forebay.lab.measure.machine import describe_commit, describe_machine, describe_versions
@@ -63,8 +64,8 @@ _NOTES: Mapping[Advice, tuple[str, ...]] = {
         "add it to forebay.toml for its latency or memory only.",
     ),
     "keep": (
-        "Tried by forebay tune, not advised: on the held-out questions nothing was gained",
-        "beyond noise. Keep the settings in force.",
+        "Tried by forebay tune, not advised: keep the settings in force. What speaks against it on",
+        "questions that nobody tuned on is in the report.",
     ),
 }
 
@@ -88,6 +89,7 @@ class TuneWords(Words, frozen=True, kw_only=True):
     study: Path | None = None
     patch: Path | None = None
     svg: Path | None = None
+    answers: bool = True
 
 
 def tune(
@@ -138,11 +140,24 @@ async def _tune(
         try:
             async with open_judge(judging) as judge:
                 job = _Job(settings, words, study, candidates, asked, judge)
-                return await _search(job, output)
+                result, tuned = await _search(job, output)
         finally:
             await candidates.close()
             if embedder is not None:
                 await embedder.close()
+    if asked is not None and words.answers and worth_asking(settings, result):
+        files = words.paths or ([] if asked.documents else _paths_of(settings, words))
+        some = to_ask(asked, tuned, words.limit)
+        output.note("asking for answers, before and after")
+        try:
+            changes = await answers_changed(settings, result.after, some, files, words.seed)
+            result = msgspec.structs.replace(result, answers=changes)
+        except ForebayError as error:
+            # What was found in an hour is not lost for it.
+            output.alarm(f"answers were not compared: {error.message}")
+    before = {**flat(settings), **result.before}
+    patch = _patch(before, result.after, result.advised)
+    return msgspec.structs.replace(result, patch=patch, advice=result.advised)
 
 
 class _Job(msgspec.Struct, frozen=True):
@@ -156,7 +171,8 @@ class _Job(msgspec.Struct, frozen=True):
     judge: OpenJudge | None = None
 
 
-async def _search(job: _Job, output: Output) -> TuneResult:
+async def _search(job: _Job, output: Output) -> tuple[TuneResult, tuple[Question, ...]]:
+    """What was found, its patch still to be written, and the questions, both halves."""
     settings, words, study, asked = job.settings, job.words, job.study, job.asked
     clock = SystemClock()
     given = await asyncio.to_thread(_space, words.space, settings)
@@ -190,10 +206,8 @@ async def _search(job: _Job, output: Output) -> TuneResult:
         settled, reports = await run_pipeline((labels, step), Settled(), clock)
     assert step.found is not None
     assert step.beginning is not None
-    before = {**flat(settings), **step.beginning.start}
-    patch_before = {path: before[path] for path in settled.values if path in before}
     half = len(settled.questions) - step.found.held_out.questions
-    result = TuneResult(
+    found = TuneResult(
         corpus=_named(words, asked),
         source=labels.source,
         tuning_questions=half,
@@ -208,8 +222,7 @@ async def _search(job: _Job, output: Output) -> TuneResult:
         commit=describe_commit(),
         versions=describe_versions("optuna", "faiss-cpu", "tantivy", "numpy"),
     )
-    patch = _patch(patch_before, settled.values, result.advised)
-    return msgspec.structs.replace(result, patch=patch, advice=result.advised)
+    return found, settled.questions
 
 
 class Labels:
@@ -320,6 +333,10 @@ def _uploads(settings: Settings, words: TuneWords, asked: QuestionSet | None) ->
             Upload(each.id, f"{number}.txt", each.text.encode() or b" ", each.title)
             for number, each in enumerate(asked.documents)
         ]
+    return _files(_paths_of(settings, words), settings)
+
+
+def _paths_of(settings: Settings, words: TuneWords) -> list[Path]:
     known = settings.knowledge
     name = words.kb or (next(iter(known)) if len(known) == 1 else None)
     if name is None or name not in known:
@@ -327,7 +344,7 @@ def _uploads(settings: Settings, words: TuneWords, asked: QuestionSet | None) ->
             "say which documents to tune on: name files or folders, or --kb with one of "
             f"{', '.join(known) or 'the configured knowledge bases'}."
         )
-    return _files([Path(path) for path in known[name].paths], settings)
+    return [Path(path) for path in known[name].paths]
 
 
 def _files(paths: Sequence[Path], settings: Settings) -> list[Upload]:
@@ -394,6 +411,7 @@ def _named(words: TuneWords, asked: QuestionSet | None) -> str:
 
 def _deliver(result: TuneResult, words: TuneWords, delivery: Delivery) -> int:
     from forebay.lab.tune.report import (
+        answers_tables,
         change_sentence,
         held_out_table,
         tuning_words,
@@ -416,6 +434,10 @@ def _deliver(result: TuneResult, words: TuneWords, delivery: Delivery) -> int:
         )
         output.table(table.columns, table.rows)
         output.line(change_sentence(result, texts))
+        for answers in answers_tables(result, texts):
+            output.line()
+            output.line(answers.caption)
+            output.table(answers.columns, answers.rows)
         output.line()
         output.line(result.patch.rstrip())
         for path in (words.patch, words.svg):

@@ -82,7 +82,7 @@ def tuning_page(result: TuneResult, words: Words) -> Page:
             Section(
                 words("tune_held_out"),
                 notes=(change_sentence(result, words),),
-                tables=[held_out_table(result, words)],
+                tables=[held_out_table(result, words), *answers_tables(result, words)],
             ),
             Section(
                 words("what_ran"),
@@ -116,6 +116,24 @@ def held_out_table(result: TuneResult, words: Words) -> Table:
         (words("figure"), words("before"), words("after")),
         [(name, *pair) for name, pair in zip(names, rows, strict=True)],
     )
+
+
+def answers_tables(result: TuneResult, words: Words) -> list[Table]:
+    """Refusals and inventions before and after, where they were looked at."""
+    columns = ("measure", "questions", "before", "after", "low", "high", "verdict")
+    rows = [
+        (
+            words(one.measure),
+            f"{one.questions:,}",
+            f"{one.before:.3f}",
+            f"{one.after:.3f}",
+            f"{one.low:+.3f}",
+            f"{one.high:+.3f}",
+            words(f"verdict_{one.verdict}"),
+        )
+        for one in result.answers
+    ]
+    return [Table([words(name) for name in columns], rows, words("answers_told"))] if rows else []
 
 
 def _cards(result: TuneResult, words: Words) -> list[Card]:

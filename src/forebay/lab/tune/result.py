@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from forebay.kernel.errors import ConfigError
+from forebay.lab.evaluate.compare import Change as AnswerChange
 from forebay.lab.measure.result import Machine
 from forebay.lab.tune.objectives import Figures, LatencyMeasure
 from forebay.lab.tune.pipeline import StepReport
@@ -79,6 +80,8 @@ class TuneResult(msgspec.Struct, frozen=True):
     commit: str = ""
     versions: dict[str, str] = {}
     kind: str = "tune"
+    answers: tuple[AnswerChange, ...] = ()
+    """Refusals and inventions before and after, where answers need no engine and were looked at."""
     advice: Advice | None = None
     """``advised``, for whoever reads the file."""
 
@@ -98,7 +101,7 @@ class TuneResult(msgspec.Struct, frozen=True):
         """What the held-out questions speak for."""
         held = self.found.held_out
         quality = held.quality
-        lost = quality.verdict == "worse" or quality.mean < -self.quality_loss
+        lost = quality.verdict == "worse" or quality.mean < -self.quality_loss or self.answers_worse
         if self.found.chosen is None or lost:
             return "keep"
         if quality.verdict == "better":
@@ -106,7 +109,12 @@ class TuneResult(msgspec.Struct, frozen=True):
         return "cheaper" if held.after.cheaper_than(held.before, self.latency) else "keep"
 
     @property
-    def warning(self) -> Literal["tune_worse", "tune_loss", "tune_noise"] | None:
+    def answers_worse(self) -> bool:
+        """Whether more is refused that has an answer, or answered that has none, beyond chance."""
+        return any(change.verdict == "worse" for change in self.answers)
+
+    @property
+    def warning(self) -> Literal["tune_worse", "tune_loss", "tune_answers", "tune_noise"] | None:
         """Why the patch is not to be taken over as it is, by the name of its words; None: it may.
 
         ``tune_loss``: more was lost on the held-out questions than may be, if not beyond chance.
@@ -117,6 +125,8 @@ class TuneResult(msgspec.Struct, frozen=True):
             return "tune_worse"
         if quality.mean < -self.quality_loss:
             return "tune_loss"
+        if self.answers_worse:
+            return "tune_answers"
         kept = self.found.chosen is None
         return "tune_noise" if self.advised == "keep" and not kept else None
 

@@ -46,6 +46,11 @@ TEXTS: dict[str, tuple[str, str]] = {
         "Keep the settings in force: nothing was gained beyond noise on the held-out questions",
         "请保留现行设置：留出问题上没有超出噪声的改进",
     ),
+    "tune_answers": (
+        "With the chosen settings more is refused that has an answer, or answered that has none",
+        "采用选定的设置后，有答案却拒答、或无答案却作答的更多",
+    ),
+    "answers_told": ("Answers on questions nobody tuned on", "未用于调优的问题上的回答"),
     "tune_kept": (
         "Nothing that was tried is better placed than the settings in force.",
         "尝试过的设置都不优于现行设置。",

@@ -10,6 +10,8 @@ import pytest
 
 from forebay.kernel.clock import VirtualClock
 from forebay.kernel.errors import ConfigError
+from forebay.lab.evaluate.compare import Change as AnswerChange
+from forebay.lab.evaluate.compare import Verdict
 from forebay.lab.measure.result import Machine
 from forebay.lab.report.words import Words
 from forebay.lab.tune.pipeline import Settled, run_pipeline
@@ -148,6 +150,26 @@ def test_what_is_within_noise_is_not_advised(
     page = tuning_page(tuned, words)
     assert page.alarm == (words(warning) if warning else "")
     assert page.sections[1].notes == (said,)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize(("verdict", "alarm"), [("worse", "tune_answers"), ("same", "")])
+def test_refusals_before_and_after_are_told(
+    result: TuneResult, verdict: Verdict, alarm: str, language: str
+) -> None:
+    held = msgspec.structs.replace(result.found.held_out, quality=Change(0.02, 0.001, 0.04))
+    found = msgspec.structs.replace(result.found, held_out=held)
+    more = AnswerChange(
+        "boats", "all", "answered_without_answer", 24, 0.28, 0.36, 0.08, 0.01, 0.15, 0.03, verdict
+    )
+    tuned = msgspec.structs.replace(result, found=found, answers=(more,))
+    words = tuning_words(Words(language))
+    page = tuning_page(tuned, words)
+    assert page.alarm == (words(alarm) if alarm else "")
+    assert tuned.advised == ("keep" if alarm else "take")
+    row = page.sections[1].tables[1].rows[0]
+    assert row[:4] == (words("answered_without_answer"), "24", "0.280", "0.360")
+    assert row[-1] == words(f"verdict_{verdict}")
 
 
 def test_a_failed_trial_is_listed_with_its_reason(result: TuneResult) -> None:
