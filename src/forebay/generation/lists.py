@@ -42,6 +42,7 @@ _ASKS_FOR_ALL = re.compile(
     rf"|\bwhich (?:of (?:the|our|these|those|your) )?{_MANY}"
     rf"|\b(?:what|which) (?:[\w-]+ ){{0,2}}?{_MANY} "
     r"(?:are|were|do|can|must|should|will|have|may|need|did)\b"
+    rf"|\bwhich [\w-]+ (?!does|goes){_MANY} (?!the\b|an?\b)\w+[^\Ws]\b"
 )
 _ASKS_FOR_STEPS = re.compile(r"步骤|流程|\b(?:steps|procedure)\b")
 _ASKS_HOW = re.compile(
@@ -132,14 +133,14 @@ def place_of(one: Scored) -> Place:
 
 
 def _of_list(one: Scored, lists: _Lists, asks: _Asks, mine: set[Place]) -> _Found:
-    leads, members = lists.around(one)
+    before, members = lists.around(one)
     quoted = [each for each in members if place_of(each) in mine]
-    if leads and not quoted:
+    if before and not quoted:
         # A lead-in alone tells nothing.
-        return _Found([one], asked=members)
+        return _Found(before, asked=members)
     if not quoted:
         return _Found([one])
-    return _Found([one] if leads else [], quoted, *asks.siblings(quoted, members))
+    return _Found(before, quoted, *asks.siblings(quoted, members))
 
 
 def _fitting(asked: Sequence[Scored], mine: set[Place], room: int) -> tuple[list[Scored], int, int]:
@@ -202,17 +203,14 @@ class _Asks:
             and not self._one
         )
         if said and (self._all or (headed and best.unit.kind != "row")):
-            # Those of which the question says as much.
-            mine = set(map(place_of, quoted))
+            # Those of which the question says as much; what lacks its number is none of them.
+            told = [at for at, tells in enumerate(apart) if tells]
+            strict = self._all and any(self._terms[at].weight >= NAME_WEIGHT for at in told)
+            mine = () if strict else set(map(place_of, quoted))
             return [
                 each
                 for each in members
-                if place_of(each) in mine
-                or all(
-                    own >= least
-                    for own, least, tells in zip(each.own, best.own, apart, strict=True)
-                    if tells
-                )
+                if place_of(each) in mine or all(each.own[at] >= best.own[at] for at in told)
             ], said
         return None, said
 
@@ -248,13 +246,15 @@ class _Lists:
         self._chunks = chunks
         self._chosen = chosen
 
-    def around(self, one: Scored) -> tuple[bool, list[Scored]]:
-        """Whether a unit leads into a list, and what is left of that, or of its own, in order."""
-        units, at = self._passages[one.passage].units, one.position
-        leads = _leads_into(units, at)
+    def around(self, one: Scored) -> tuple[list[Scored], list[Scored]]:
+        """A unit where it leads into a list, else none; and what is left of that list, or of the
+        one that it is in, in order.
+        """
+        index, at = self._lead_in(one)
+        leads = (index, at) in self._there and _leads_into(self._passages[index].units, at)
         if not leads and one.unit.kind not in _OF_LISTS:
-            return False, []
-        places = list(self._whole(one.passage, _run(units, at + leads)))
+            return [], []
+        places = list(self._whole(index, _run(self._passages[index].units, at + leads)))
         found: dict[str, Place] = {}
         for place in places:
             # What two chunks repeat is quoted once.
@@ -262,7 +262,20 @@ class _Lists:
             if text not in found or place in self._chosen:
                 found[text] = place
         kept = set(found.values())
-        return leads, [self._there[each] for each in places if each in kept and each in self._there]
+        before = [self._there[index, at]] if leads else []
+        return before, [self._there[each] for each in places if each in kept & self._there.keys()]
+
+    def _lead_in(self, one: Scored) -> Place:
+        """Where a unit stands; of a lead-in that ends its chunk, and that the next one repeats,
+        where it does that.
+        """
+        if one.position + 1 == len(self._passages[one.passage].units):
+            for index, passage in enumerate(self._passages):
+                if _adjoin(self._chunks[one.passage], self._chunks[index]):
+                    for at, unit in enumerate(passage.units):
+                        if unit.text == one.unit.text and _leads_into(passage.units, at):
+                            return index, at
+        return place_of(one)
 
     def _whole(self, index: int, run: range) -> Iterator[Place]:
         """The places of a list, with what stands of it in chunks that adjoin."""

@@ -166,6 +166,29 @@ def test_a_question_for_one_fact_gets_one_item(question: str, text: str) -> None
 
 
 @pytest.mark.parametrize(
+    ("question", "header", "rows"),
+    [
+        (
+            "Which pump faults mean level 3?",
+            "Fault | Level",
+            ("Leak at the pump | 3", "Pump fault unknown | 1", "Pump is hot | 3", "Noise | 2"),
+        ),
+        (
+            "哪些水泵故障的级别是3级？",
+            "故障 | 级别",
+            ("水泵漏水 | 3级", "水泵故障不明 | 1级", "水泵过热 | 3级", "噪声 | 2级"),
+        ),
+    ],
+)
+def test_rows_that_lack_the_number_are_not_of_those_asked_for(
+    question: str, header: str, rows: tuple[str, ...]
+) -> None:
+    table = "\n".join(f"| {row} |" for row in (header, "---|---", *rows))
+    found = quoted(question, table)
+    assert [row.split(" | ")[0] in found for row in rows] == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
     ("question", "characters", "more"),
     [
         ("Which tools are not lent?", 120, "… (17 more)"),
@@ -183,25 +206,38 @@ def test_what_there_is_no_room_for_is_counted(question: str, characters: int, mo
     assert text.count("vice" if english else "台虎钳") == 3
 
 
+def chunks_of(text: str, heading: str, *spans: tuple[int, int]) -> list[Hit]:
+    whole = passage(text).chunk
+    return [
+        Hit(
+            msgspec.structs.replace(
+                whole, start=start, end=end, text=text[start:end], heading_path=(heading,)
+            ),
+            score=0.6,
+        )
+        for start, end in spans
+    ]
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_list_that_two_chunks_share_is_quoted_in_its_order(first: int) -> None:
     """The second chunk repeats the end of the first one."""
     text = "## Crane start steps\n\n1. Lift it.\n2. Turn it.\n3. Pull it.\n4. Rest.\n"
-    whole = passage(text).chunk
-    path = ("Crane start steps",)
-    hits = [
-        Hit(
-            msgspec.structs.replace(
-                whole, start=start, end=end, text=text[start:end], heading_path=path
-            ),
-            score=0.6,
-        )
-        for start, end in ((0, text.index("3.")), (text.index("2."), len(text)))
-    ]
+    spans = (0, text.index("3.")), (text.index("2."), len(text))
+    hits = chunks_of(text, "Crane start steps", *spans)
     found = quoted("What are the crane start steps?", hits[first], hits[1 - first])
     places = [found.index(f"> {number}.") for number in range(1, 5)]
     assert places == sorted(places) and found.count("Turn it") == 1
     assert found.endswith(f"4. Rest. [{2 - first}]") and f"[{first + 1}]" in found
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_lead_in_at_the_end_of_a_chunk_brings_the_items_of_the_next(first: int) -> None:
+    text = "## Depot\n\nIt is old. These tools are not lent:\n\n- drills\n- saws\n"
+    spans = (0, text.index("\n\n- ")), (text.index("These"), len(text))
+    hits = chunks_of(text, "Depot", *spans)
+    found = quoted("Which tools are not lent?", hits[first], hits[1 - first], max_quotes=1)
+    assert found.endswith(f"These tools are not lent:\n> - drills\n> - saws [{2 - first}]")
 
 
 def test_commands_stay_with_their_steps() -> None:
