@@ -82,6 +82,9 @@ _NO_DAY = re.compile("[线楼门厅店院室库机桌柜房]")
 """阿波罗1号 and 10号线 are no days of a month."""
 
 
+_ASKS_WHEN = re.compile(
+    r"\bwhen\b|\bdeadline\b|[什甚][么麼][时時][候间間]|何[时時]|哪一?天|截止|最[晚迟遲]"
+)
 _HINT = re.compile(
     rf"\d[-./]\d|[月日号號周週末星礼禮双]|工作日|\b(?:{'|'.join(_NUMBER_OF)}|{_DAY}|weekend|weekday)"
 )
@@ -115,10 +118,10 @@ class Period(msgspec.Struct, frozen=True):
 
 
 class Days(msgspec.Struct, frozen=True):
-    """The days that a question names."""
+    """The days that a question names; ``beyond``: a sentence on other days may answer it."""
 
     periods: tuple[Period, ...]
-    whether: bool = False
+    beyond: bool = False
 
     def within(self, unit: Unit) -> bool:
         """Whether a unit has a period that holds one of them."""
@@ -132,10 +135,11 @@ class Days(msgspec.Struct, frozen=True):
     def without(self, unit: Unit) -> bool:
         """Whether a unit tells of other days: it has periods, and none that holds one of them.
 
-        Whether something is so beyond a period, a sentence tells that gives the period.
+        Whether something is so beyond a period, a sentence tells that gives the period; and when
+        the leave of August is asked for, one that gives a date in June.
         """
         there = unit.known(_periods)
-        if not there or (self.whether and unit.kind != "row"):
+        if not there or (self.beyond and unit.kind != "row"):
             return False
         bounds = any(one.bounds and one.like(self.periods[0]) for one in there)
         return bounds and not self.within(unit)
@@ -162,7 +166,9 @@ def asked_days(question: str) -> tuple[str, Days | None]:
         if found := list(spans):
             for _, start, end in found:
                 folded = folded[:start] + " " * (end - start) + folded[end:]
-            return folded, Days(tuple(one for one, *_ in found), asks_whether(question))
+            dates = found[0][0].cycle != _WEEK_DAYS
+            beyond = asks_whether(question) or (dates and _ASKS_WHEN.search(question) is not None)
+            return folded, Days(tuple(one for one, *_ in found), beyond)
     return folded, None
 
 

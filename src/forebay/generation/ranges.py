@@ -142,9 +142,12 @@ def is_of_other_days(
         return sum(term.weight * unit.holds(term) for term in rest)
 
     most = max(map(said, chosen))
-    return not any(said(unit) and days.within(unit) for unit in chosen) and any(
+    told = [unit for unit in chosen if days.within(unit)]
+    return not any(map(said, told)) and any(
         unit.kind != "heading" and days.without(unit) and said(unit) > most
         for passage in passages
+        # What stands beside them need not repeat what they say: "winter: 18 January to …".
+        if not any(one in passage.units for one in told)
         for unit in passage.units
     )
 

@@ -100,6 +100,7 @@ def test_a_day_in_every_notation(day: str, holding: str, other: str) -> None:
         ("when does it open on Wednesday", "Closed on Mondays.", ""),
         ("price on 5 May", "Monday to Friday", ""),
         # Whether it is open beyond its season, its season tells.
+        ("When must leave on 5 August be asked for?", "Leave in summer: by 30 June.", ""),
         ("Is it open on 5 October?", "The pool is open from 1 May to 30 September.", ""),
     ],
 )

@@ -135,6 +135,8 @@ def test_what_is_said_of_other_days_is_no_answer() -> None:
     assert is_of_other_days(terms, known, [rota], [other])
     [told] = analyse("On call in September: Kim Bauer.", "", "Rota", ()).units
     assert not is_of_other_days(terms, known, [rota], [told])
+    page = analyse("On call until 30 August: Mai. From 31 August: Sol.", "", "", ())
+    assert not is_of_other_days(terms, known, [page], page.units[1:])
 
 
 def test_a_day_is_no_number_of_a_range() -> None:
