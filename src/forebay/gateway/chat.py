@@ -33,7 +33,8 @@ from forebay.wire.encoding import encode_json
 _ROLES = {"developer": "system", "function": "tool"}
 _DEFAULT_TOP_K = 5
 _UNREAD_CHARACTERS = 1_000_000
-_FORMS = ("text", "json_object", "json_schema")
+_FORMS = ("text", "json_object", "json_schema", "structural_tag")
+"""OpenAI's, and the one that vLLM and SGLang add."""
 RoleName = Literal["system", "user", "assistant", "tool"]
 
 

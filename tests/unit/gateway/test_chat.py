@@ -42,7 +42,7 @@ async def test_what_cannot_be_honoured_is_400(extra: dict[str, Any], param: str)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("form", ["text", "json_object", "json_schema"])
+@pytest.mark.parametrize("form", ["text", "json_object", "json_schema", "structural_tag"])
 async def test_a_form_needs_an_engine(form: str, stream: bool) -> None:
     body = ASK | {"response_format": {"type": form}, "stream": stream}
     async with client(World()) as http:
