@@ -122,7 +122,7 @@ class Searching:
         self._executor = executor
         self._in_flight = 0
         self._kept = KeptTime()
-        self._in_vain: dict[str, int] = {}
+        self._awaited: dict[str, tuple[int, float]] = {}
 
     @property
     def in_flight(self) -> int:
@@ -182,18 +182,18 @@ class Searching:
     async def _after(self, search: Search) -> Snapshot | None:
         """What the index shows after the search's snapshot; None: nothing, or not in time.
 
-        A version is waited for once: what an index holds in error must not slow every search.
+        All wait for a version's end until one time: what an index holds in error must not slow
+        every search, and whoever has little time must not end the wait of others.
         """
         kb, version = search.request.kb, search.snapshot.version
-        index = self._indexes(kb)
-        ends_at = asyncio.get_running_loop().time() + min(
-            _SHOWN_WITHIN_S, search.ctx.deadline.remaining() / 2
-        )
+        index, now = self._indexes(kb), asyncio.get_running_loop().time
+        own_end = now() + search.ctx.deadline.remaining() / 2
         while (snapshot := index.snapshot()).version == version:
-            if self._in_vain.get(kb) == version:
-                return None
-            if asyncio.get_running_loop().time() >= ends_at:
-                self._in_vain[kb] = version
+            known, ends_at = self._awaited.get(kb, (-1, 0.0))
+            if known != version:
+                ends_at = now() + _SHOWN_WITHIN_S
+                self._awaited[kb] = version, ends_at
+            if now() >= min(ends_at, own_end):
                 return None
             await asyncio.sleep(_LOOK_EVERY_S)
         return snapshot

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from forebay.retrieval import (
     search_executor,
     searching,
 )
+from forebay.retrieval.index import Snapshot
 from forebay.testing.embedding import HashEmbedder
 from forebay.testing.index_feed import MemoryIndexFeed
 
@@ -82,10 +84,10 @@ def library(tmp_path: Path) -> Iterator[Library]:
     made.index.close()
 
 
-def context() -> RequestContext:
+def context(within_s: float = 20.0) -> RequestContext:
     clock = SystemClock()
     return RequestContext(
-        request_id="r", principal=Principal(), deadline=Deadline.after(20.0, clock), clock=clock
+        request_id="r", principal=Principal(), deadline=Deadline.after(within_s, clock), clock=clock
     )
 
 
@@ -123,3 +125,26 @@ async def test_what_never_shows_is_waited_for_once_and_kept_by_nobody(
         assert result.evidence is None
         # From now on only what was found to be in vain keeps a search from waiting.
         monkeypatch.setattr(searching, "_SHOWN_WITHIN_S", 1e9)
+
+
+async def test_who_is_in_a_hurry_does_not_end_the_wait_of_others(
+    library: Library, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [old, _] = await library.add(OLD, OTHER)
+    library.index.refresh()
+    library.record.remove(old)
+    [new] = await library.add(NEW)
+    retriever = library.retriever("words", pool)
+    hurried = await retriever.retrieve(context(within_s=0.2), ASK)
+    assert new not in [hit.chunk.chunk_id for hit in hurried.hits]
+    looks, look = count(1), library.index.snapshot
+
+    def late() -> Snapshot:
+        # Entered, and looked for a first time.
+        if next(looks) == 3:
+            library.index.refresh()
+        return look()
+
+    monkeypatch.setattr(library.index, "snapshot", late)
+    result = await retriever.retrieve(context(), ASK)
+    assert [hit.chunk.chunk_id for hit in result.hits] == [new]
