@@ -255,7 +255,7 @@ class ExtractiveGenerator:
         # Vectors know nothing of ranges that an amount falls into; words do.
         told = telling_score(asked, terms, reading, chosen, request.passages, TELLING)
         by_words = min(self._supported(asked, terms, reading), told)
-        return max(score, self._settings.plain_from) if by_words >= 0.0 else score
+        return max(score, 0.0, self._settings.plain_from) if by_words >= 0.0 else score
 
     def read(
         self, terms: Sequence[Term], request: GenerationRequest, subject: Subject | None = None

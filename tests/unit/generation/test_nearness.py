@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -148,12 +149,17 @@ def test_rows_are_compared_with_the_names_of_their_columns() -> None:
     assert not refused and "Length of service: under 5 years; Days a year: 8" in quoted
 
 
-def test_an_amount_is_found_in_its_range_by_words_however_far_the_sentence() -> None:
+@pytest.mark.parametrize("plain_from", [0.7, 0.0, -5.0, math.nan, math.inf])
+def test_an_amount_is_found_in_its_range_by_words_however_far_the_sentence(
+    plain_from: float,
+) -> None:
     texts = (
         "Purchases from 5,001 to 50,000 yuan are approved by the department manager.",
         "Purchases over 50,000 yuan are approved by the board.",
     )
-    quoted, refused = draft(
+    request = near_request(
         "Who approves a purchase of 20,000 yuan?", texts, dict.fromkeys(texts, 0.5)
     )
-    assert not refused and "department manager" in quoted
+    settings = ExtractiveSettings(max_quotes=1, plain_from=plain_from)
+    found = ExtractiveGenerator(WordCounter(), settings).draft(request)
+    assert not found.refused and not found.unsure and "department manager" in found.pieces[1]
