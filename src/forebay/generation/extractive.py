@@ -361,9 +361,11 @@ def _write(quoted: Quoted, frame: Frame, opening: str) -> list[str]:
             head, lines = " ".join(filter(None, (head, *lines))), []
         if first.section:
             head = frame.pair.format(name=_escape(first.section), value=head).rstrip()
-        left = quoted.left.get(place_of(group[-1]), 0)
+        end = place_of(group[-1])
+        left = quoted.left.get(end, 0)
         text = "\n> ".join(filter(None, (head, *lines)))
-        more = "\n> " + frame.more.format(count=left) if left else ""
+        told = frame.at_least if end in quoted.open else frame.more
+        more = "\n> " + told.format(count=left) if left else ""
         pieces.append(f"\n> {text} {marker}{more}\n")
     pieces[-1] = pieces[-1].removesuffix("\n")
     return pieces

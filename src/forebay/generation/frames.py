@@ -17,6 +17,7 @@ class Frame(msgspec.Struct, frozen=True):
     pair: str
     separator: str
     more: str
+    at_least: str
 
 
 FRAMES = {
@@ -31,6 +32,7 @@ FRAMES = {
         pair="{name}: {value}",
         separator="; ",
         more="… ({count} more)",
+        at_least="… (at least {count} more)",
     ),
     "zh": Frame(
         opening="根据文档：",
@@ -40,6 +42,7 @@ FRAMES = {
         pair="{name}：{value}",
         separator="；",
         more="……（还有 {count} 项）",
+        at_least="……（至少还有 {count} 项）",
     ),
     "zh-Hant": Frame(
         opening="根據文件：",
@@ -49,6 +52,7 @@ FRAMES = {
         pair="{name}：{value}",
         separator="；",
         more="……（還有 {count} 項）",
+        at_least="……（至少還有 {count} 項）",
     ),
 }
 

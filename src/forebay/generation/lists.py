@@ -8,7 +8,8 @@ quotation, in the order of the document; a question for one fact keeps its one i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import msgspec
@@ -58,12 +59,14 @@ Place = tuple[int, int]
 
 class Quoted(msgspec.Struct, frozen=True):
     """What is quoted, in order. ``lists``: which of it are parts of one list, by its number, and
-    ``left``: how many more of it there are after a unit; by passage and position.
+    ``left``: how many more of it there are after a unit; by passage and position. ``open``: the
+    units after which there may be still more, in a chunk that was not found.
     """
 
     units: Sequence[Scored]
     lists: Mapping[Place, int] = {}
     left: Mapping[Place, int] = {}
+    open: Set[Place] = frozenset()
 
     def go_on(self, one: Scored, other: Scored) -> bool:
         """Whether two units are quoted as parts of one list, under one citation."""
@@ -78,14 +81,15 @@ class Quoted(msgspec.Struct, frozen=True):
 
 class _Found(NamedTuple):
     """A list of which something is quoted, or a unit that is of none: what stands before it, its
-    items that are quoted, those that are asked for (None: no more than these), and the weight of
-    the question that it holds.
+    items that are quoted, those that are asked for (None: no more than these), the weight of the
+    question that it holds, and whether it may go on where nobody looked.
     """
 
     before: Sequence[Scored]
     quoted: Sequence[Scored] = ()
     asked: Sequence[Scored] | None = None
     said: float = 0.0
+    open: bool = False
 
 
 def with_siblings(
@@ -115,6 +119,7 @@ def with_siblings(
     units: list[Scored] = []
     number_of: dict[Place, int] = {}
     left: dict[Place, int] = {}
+    on: set[Place] = set()
     for number, each in enumerate(found):
         whole = each.asked is not None and (each.said >= _AS_MUCH * most or not each.quoted)
         here, lacking, room = _fitting((each.asked or ()) if whole else each.quoted, mine, room)
@@ -124,7 +129,8 @@ def with_siblings(
             number_of.update((place_of(one), number) for one in here)
         if lacking:
             left[place_of(here[-1])] = lacking
-    return Quoted(units, number_of, left)
+            on.update([place_of(here[-1])] * each.open)
+    return Quoted(units, number_of, left, on)
 
 
 def place_of(one: Scored) -> Place:
@@ -135,12 +141,13 @@ def place_of(one: Scored) -> Place:
 def _of_list(one: Scored, lists: _Lists, asks: _Asks, mine: set[Place]) -> _Found:
     before, members = lists.around(one)
     quoted = [each for each in members if place_of(each) in mine]
+    is_open = bool(members) and lists.may_go_on(*place_of(members[-1]))
     if before and not quoted:
         # A lead-in alone tells nothing.
-        return _Found(before, asked=members)
+        return _Found(before, asked=members, open=is_open)
     if not quoted:
         return _Found([one])
-    return _Found(before, quoted, *asks.siblings(quoted, members))
+    return _Found(before, quoted, *asks.siblings(quoted, members), is_open)
 
 
 def _fitting(asked: Sequence[Scored], mine: set[Place], room: int) -> tuple[list[Scored], int, int]:
@@ -278,29 +285,45 @@ class _Lists:
         return place_of(one)
 
     def _whole(self, index: int, run: range) -> Iterator[Place]:
-        """The places of a list, with what stands of it in chunks that adjoin."""
-        for other in range(len(self._passages)):
-            yield from self._part(other, index, other, run)
-        yield from ((index, at) for at in run)
-        for other in range(len(self._passages)):
-            yield from self._part(index, other, other, run)
+        """The places of a list, with what stands of it in chunks that adjoin one another."""
+        parts = deque([(index, run)])
+        while found := self._beside(*parts[0], ahead=False):
+            parts.appendleft(found)
+        while found := self._beside(*parts[-1], ahead=True):
+            parts.append(found)
+        for part, places in parts:
+            yield from ((part, at) for at in places)
 
-    def _part(self, earlier: int, later: int, other: int, run: range) -> Iterator[Place]:
+    def _beside(self, index: int, run: range, *, ahead: bool) -> tuple[int, range] | None:
+        """The part of a list that comes before or after that in one passage, and where it is."""
+        for other in range(len(self._passages)):
+            earlier, later = (index, other) if ahead else (other, index)
+            if part := self._part(earlier, later, other, run):
+                return other, part
+        return None
+
+    def may_go_on(self, index: int, at: int) -> bool:
+        """Whether what comes after a unit is in a chunk that was not found, if anything does."""
+        last = at + 1 == len(self._passages[index].units)
+        return last and not any(_adjoin(self._chunks[index], other) for other in self._chunks)
+
+    def _part(self, earlier: int, later: int, other: int, run: range) -> range | None:
         """What stands in ``other`` of a list that goes from one passage on into another, if ``run``
         is its part in the one that is not ``other``.
         """
         if not _adjoin(self._chunks[earlier], self._chunks[later]):
-            return
+            return None
         before, after = self._passages[earlier].units, self._passages[later].units
         text = self._chunks[earlier].text
         begin = next(
             (at for at, unit in enumerate(after) if unit.as_written.text not in text), None
         )
         if not before or begin is None or not _go_on(before[-1], after[begin]):
-            return
+            return None
         ends, begins = _run(before, len(before) - 1), _run(after, begin)
-        if run == (begins if other == earlier else ends):
-            yield from ((other, at) for at in (ends if other == earlier else begins))
+        if run != (begins if other == earlier else ends):
+            return None
+        return ends if other == earlier else begins
 
 
 def _adjoin(one: ChunkRow, other: ChunkRow) -> bool:

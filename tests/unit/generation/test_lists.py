@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
@@ -189,17 +191,22 @@ def test_rows_that_lack_the_number_are_not_of_those_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("question", "characters", "more"),
+    ("question", "characters", "more", "after"),
     [
-        ("Which tools are not lent?", 120, "… (17 more)"),
-        ("哪些工具不外借？", 80, "……（还有 17 项）"),
+        ("Which tools are not lent?", 120, "… (17 more)", "\nIt opens at nine."),
+        ("哪些工具不外借？", 80, "……（还有 17 项）", "\n九点开门。"),
+        # What comes next was not found.
+        ("Which tools are not lent?", 120, "… (at least 17 more)", ""),
+        ("哪些工具不外借？", 80, "……（至少还有 17 项）", ""),
     ],
 )
-def test_what_there_is_no_room_for_is_counted(question: str, characters: int, more: str) -> None:
+def test_what_there_is_no_room_for_is_counted(
+    question: str, characters: int, more: str, after: str
+) -> None:
     english = question.isascii()
     lead = "The following tools are not lent:" if english else "下列工具不外借："
     item = "- a vice with jaws, number {}" if english else "- 大型台虎钳及其全部附件，编号为{}号"
-    document = "\n".join([lead, "", *(item.format(number) for number in range(100, 120))])
+    document = "\n".join([lead, "", *(item.format(number) for number in range(100, 120)), after])
     text = quoted(question, document, max_quote_characters=characters)
     *_, last, told = text.splitlines()
     assert (last[-3:], told) == ("[1]", f"> {more}")
@@ -238,6 +245,23 @@ def test_a_lead_in_at_the_end_of_a_chunk_brings_the_items_of_the_next(first: int
     hits = chunks_of(text, "Depot", *spans)
     found = quoted("Which tools are not lent?", hits[first], hits[1 - first], max_quotes=1)
     assert found.endswith(f"These tools are not lent:\n> - drills\n> - saws [{2 - first}]")
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+@pytest.mark.parametrize("room", [60, 900])
+def test_a_list_that_three_chunks_share_is_quoted_or_counted_whole(
+    order: tuple[int, ...], room: int
+) -> None:
+    text = "## Depot\n\nThese tools are not lent:\n\n" + "".join(f"- saw {n}\n" for n in range(30))
+    text += "\nIt is old."
+    a, b = text.index("- saw 10"), text.index("- saw 20")
+    hits = chunks_of(text, "Depot", (0, a), (a, b), (b, len(text)))
+    found = quoted(
+        "Which tools are not lent?", *(hits[one] for one in order), max_quote_characters=room
+    )
+    counted = re.search(r"… \((\d+) more\)", found)
+    assert found.count("> - saw") + (int(counted[1]) if counted else 0) == 30
+    assert (room == 900) == (counted is None)
 
 
 def test_commands_stay_with_their_steps() -> None:
