@@ -161,6 +161,11 @@ class _Compared:
             and best.said[at] >= _HELD
             and quantities(term.key).keys().isdisjoint(_DAYS)
         }
+        # Which of the names stand in a document, as far as it was found.
+        self._named: dict[str, set[int]] = {}
+        for one in reading.units if self._names else ():
+            said, named = one.said, self._named.setdefault(self._document(one), set())
+            named.update(at for at in self._names if said[at] >= _HELD)
 
     def may_oppose(self, one: Scored) -> bool:
         """Whether it tells another value, or whether what is asked is so, of what has that name."""
@@ -168,12 +173,8 @@ class _Compared:
             return False
         if not self.whether and not self._tells_another(one):
             return False
-        return self._kind.shown(one.unit) and self._names <= self._named(self._document(one))
-
-    def _named(self, document: str) -> set[int]:
-        """Which of the names stand in a document, as far as it was found."""
-        there = [one.said for one in self._reading.units if self._document(one) == document]
-        return {at for at in self._names if any(said[at] >= _HELD for said in there)}
+        named = self._named.get(self._document(one), set())
+        return self._kind.shown(one.unit) and self._names <= named
 
     def _tells_another(self, one: Scored) -> bool:
         theirs = _of_kind(self._kind, one)
