@@ -57,7 +57,7 @@ async def test_a_text_without_an_answer_is_not_quoted_at_random() -> None:
     service = Service(quoting=True)
     service.generator.fails.add("")
     message = f"{english(9)}\n\nWhich pump feeds the fire main?"
-    said, end = await service.ask(message, context(timeout_s=20.0))
+    said, end = await service.ask(message, context(timeout_s=5.0))
     assert end.refused and "could not find" in said and not end.citations
 
 
@@ -75,7 +75,9 @@ async def test_who_wants_a_form_of_its_own_is_told_why_no_engine_gives_it() -> N
     service.generator.fails.add("")
     form = Sampling(response_format={"type": "json_object"})
     with pytest.raises(EngineError):
-        await service.ask(f"{english(9)}\n\nHow much does gate 7 weigh?", sampling=form)
+        await service.ask(
+            f"{english(9)}\n\nHow much does gate 7 weigh?", context(timeout_s=5.0), sampling=form
+        )
     assert service.held() == NOTHING
 
 
@@ -86,5 +88,5 @@ async def test_a_form_of_its_own_is_given_by_engines_alone() -> None:
         service = Service(quoting=True)
         service.generator.fails.add(failing)
         with pytest.raises(EngineError):
-            await service.ask(message, context(timeout_s=20.0), sampling=form)
+            await service.ask(message, context(timeout_s=5.0), sampling=form)
         assert service.held() == NOTHING
