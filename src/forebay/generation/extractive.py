@@ -206,9 +206,8 @@ class ExtractiveGenerator:
         # Words alone are careful: what they let pass below that is right as often as above.
         unsure = nearness is not None and score < self._settings.plain_from
         opening = frame.nearest if unsure else frame.opening
-        read = [self._cache.get(hit) for hit in request.passages]
         room = self._settings.max_quote_characters
-        quoted = with_siblings(request, asked[0], reading, read, chosen, room)
+        quoted = with_siblings(request, asked[0], reading, passages, chosen, room)
         pieces = tuple(_write(quoted, frame, opening))
         return Draft(pieces, refused=False, score=score, unsure=unsure)
 
