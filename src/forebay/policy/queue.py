@@ -40,7 +40,7 @@ class Waiting(Generic[T]):
     """One request in line; ``item`` is the caller's own."""
 
     __slots__ = (
-        "cost", "deadline_at", "item", "priority", "queued_at", "state", "tag", "tenant", "weight",
+        "band", "cost", "deadline_at", "item", "priority", "queued_at", "state", "tag", "tenant", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +51,7 @@ class Waiting(Generic[T]):
         self.priority = priority
         self.cost = cost
         self.deadline_at = deadline_at
+        self.band = 0
         self.queued_at = 0.0
         self.state = "new"
         self.tag = 0.0  # the virtual time of its start, as it was when it came

@@ -14,6 +14,7 @@ class Ticket:
 
     __slots__ = (
         "attempts",
+        "band",
         "cost",
         "credited",
         "deadline_at",
@@ -36,6 +37,7 @@ class Ticket:
         "state",
         "tenant",
         "weight",
+        "whole_tokens",
     )
 
     def __init__(
@@ -53,6 +55,8 @@ class Ticket:
         self.priority = priority
         self.session = session
         self.weight = 1.0
+        self.band = 0
+        self.whole_tokens: tuple[int, int] | None = None  # in and out of what it is a part of
         self.input_tokens = 0
         self.output_tokens = 0
         self.expected_tokens: int | None = None  # to be written; None: nobody knows

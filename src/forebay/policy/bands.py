@@ -1,0 +1,148 @@
+"""Sizes of requests in bands of engine time, and what each band usually asks for.
+
+A band holds requests whose work (seconds of the engine that they take from others) differs by less
+than ``RATIO``. For each, the arrivals of late say its rate, its usual tokens, and the time that its
+clients allow: enough to tell by processor sharing whether all bands up to one would fit into the
+engines if they were alone, and how many of a band are at work at once (Little's law, F0.3).
+"""
+
+from __future__ import annotations
+
+import math
+
+from forebay.policy.engine_model import EngineModel
+
+RATIO = 1.5
+LEAST_WORK_S = 1e-4
+MEMORY_S = 10.0
+"""Over about so long are rates learned."""
+DEADLINE_SHARE = 0.85
+"""Of the time that clients allow, this is planned for."""
+BURST = 2.0
+"""Standard deviations above the mean number at work that headroom covers."""
+FORGOTTEN = 0.05
+"""Requests a second, below which a band is not there."""
+MOST_TIME_S = 1e6
+
+
+def band_of(work_s: float) -> int:
+    """The band of a request that takes so much of an engine."""
+    return max(0, math.floor(math.log(max(work_s, LEAST_WORK_S) / LEAST_WORK_S) / _LOG_RATIO))
+
+
+_LOG_RATIO = math.log(RATIO)
+
+
+class Band:
+    """Arrivals of one size of late; sums fade with ``MEMORY_S``."""
+
+    __slots__ = ("_at", "_began", "count", "input", "left", "left2", "output", "number", "at_work")
+
+    def __init__(self, number: int, now: float) -> None:
+        self.number = number
+        self._at = self._began = now
+        self.count = self.input = self.output = self.left = self.left2 = 0.0
+        self.at_work = 0
+
+    def fade(self, now: float) -> None:
+        """Let time pass."""
+        passed_s = now - self._at
+        if passed_s > 0:
+            kept = math.exp(-passed_s / MEMORY_S)
+            self.count *= kept
+            self.input *= kept
+            self.output *= kept
+            self.left *= kept
+            self.left2 *= kept
+            self._at = now
+
+    def arrived(self, input_tokens: float, output_tokens: float, left_s: float, now: float) -> None:
+        """Note one."""
+        self.fade(now)
+        self.count += 1
+        self.input += input_tokens
+        self.output += output_tokens
+        left_s = min(left_s, MOST_TIME_S)
+        self.left += 1 / max(left_s, 1e-3)
+
+    def rate(self, now: float) -> float:
+        """Requests a second of late; of a young band over its age, at least a second."""
+        self.fade(now)
+        age_s = max(1.0, now - self._began)
+        return self.count / (MEMORY_S * (1 - math.exp(-age_s / MEMORY_S)))
+
+    @property
+    def usual(self) -> tuple[float, float, float]:
+        """Input, output, and seconds allowed; the harmonic mean, which leans to the urgent."""
+        count = max(self.count, 1e-9)
+        return self.input / count, self.output / count, count / max(self.left, 1e-9)
+
+
+class Usual:
+    """One band as it is planned for."""
+
+    __slots__ = ("allowed_s", "at_work", "band", "input", "output", "rate", "safe")
+
+    def __init__(self, band: Band, now: float) -> None:
+        self.band = band.number
+        self.rate = band.rate(now)
+        self.input, self.output, self.allowed_s = band.usual
+        self.safe = False
+        self.at_work = 0.0
+
+
+class Bands:
+    """All bands of a pool of ``replicas`` engines."""
+
+    def __init__(self, replicas: int) -> None:
+        self._bands: dict[int, Band] = {}
+        self._replicas = replicas
+        self.usual: list[Usual] = []
+        self.safe_to = -1
+        """Bands up to this one fit into the engines together."""
+
+    def arrived(
+        self, band: int, input_tokens: float, output_tokens: float, left_s: float, now: float
+    ) -> None:
+        """Note a request."""
+        found = self._bands.get(band)
+        if found is None:
+            found = self._bands[band] = Band(band, now)
+        found.arrived(input_tokens, output_tokens, left_s, now)
+
+    def look(self, model: EngineModel, now: float, replicas: int, most: float, tokens: float) -> None:
+        """Plan anew: which bands fit together into ``replicas`` engines of so many places."""
+        self._bands = {
+            number: band for number, band in self._bands.items() if band.rate(now) > FORGOTTEN
+        }
+        self.usual = [Usual(self._bands[number], now) for number in sorted(self._bands)]
+        self.safe_to = -1
+        replicas = max(1, replicas)
+        prefill = work = places = held = 0.0
+        for at, one in enumerate(self.usual):
+            a_replica = one.rate / replicas
+            prefill += a_replica * model.prompt_s(one.input)
+            work += a_replica * model.work_s(one.input, one.output)
+            fits = work < 0.95
+            if fits:
+                token_s = model.fixed_s / (1 - work)
+                places = held = 0.0
+                for other in self.usual[: at + 1]:
+                    takes_s = self._takes_s(model, other, prefill, token_s)
+                    other.at_work = other.rate / replicas * takes_s
+                    places += other.at_work
+                    held += other.at_work * (other.input + other.output)
+                    fits = fits and takes_s <= DEADLINE_SHARE * other.allowed_s
+                fits = fits and places <= most and held <= tokens
+            if not fits:
+                break
+            self.safe_to = one.band
+            one.safe = True
+
+    @staticmethod
+    def _takes_s(model: EngineModel, one: Usual, prefill: float, token_s: float) -> float:
+        return model.prompt_s(one.input) / (1 - prefill) + one.output * token_s
+
+    def smaller(self, band: int) -> list[Usual]:
+        """Bands under ``band`` that are safe."""
+        return [one for one in self.usual if one.band < band and one.safe]
