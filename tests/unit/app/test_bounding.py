@@ -9,15 +9,15 @@ import pytest
 
 from forebay.app.bounding import among, usable_cores, within_cores
 from forebay.app.settings import Settings
-from forebay.policy.bulkhead import RETRIEVAL_GATE
+from forebay.policy.bulkhead import RETRIEVAL_LINE
 
 
 @pytest.mark.parametrize(("at_once", "most"), [(4, 8), (8, 8), (32, 32), (256, 64)])
 def test_a_few_for_each_core_and_never_fewer_than_at_the_beginning(at_once: int, most: int) -> None:
-    gate = within_cores(RETRIEVAL_GATE, at_once)
-    assert gate.limit.most == most
-    assert gate.queue == RETRIEVAL_GATE.queue
-    assert gate.shed == RETRIEVAL_GATE.shed
+    line = within_cores(RETRIEVAL_LINE, at_once)
+    assert line.limit.most == most
+    assert line.max_waiting == RETRIEVAL_LINE.max_waiting
+    assert line.shed == RETRIEVAL_LINE.shed
 
 
 @pytest.mark.parametrize(("processes", "each"), [(1, 4), (2, 2), (4, 1), (9, 1)])
