@@ -40,7 +40,7 @@ def _structs_in(kind: Any) -> Iterator[type[msgspec.Struct]]:
 @cache
 def read_names() -> frozenset[str]:
     """Attributes that code reads, but for the checks that settings make when they are built."""
-    found = set(DIMENSIONS)  # limits are looked up by dimension
+    found: set[str] = set(DIMENSIONS)  # limits are looked up by dimension
     for path in sorted(ROOT.rglob("*.py")):
         _read(ast.parse(path.read_text(encoding="utf-8")), found)
     return frozenset(found)
