@@ -29,7 +29,7 @@ sys.path.insert(0, str(HERE.parent / "overload"))
 sys.path.insert(0, str(HERE))
 
 from figures import between, good, latency, quantile
-from served import LATER, Put, load, put_documents, standing, stored, write_documents
+from served import LATER, Put, load, put_documents, standing, stored, watch, write_documents
 from stand import Measured, Stand, offered
 
 from benchmarks.__main__ import folders
@@ -116,12 +116,29 @@ async def run(name: str, seed: int, options: argparse.Namespace) -> dict[str, An
         workload = load(folder, options.data, scene.steps)
         async with standing(folder, paths=paths) as stand:
             puts = asyncio.create_task(_puts(name, stand, options))
+            seen = asyncio.create_task(watch(stand.url))
             found = await offered(stand, workload, seed)
             puts.cancel()
+            seen.cancel()
             said = figures(scene, found, await puts)
+            said["watched"] = _changes(await seen)
             if options.keep is not None:
                 shutil.copy(folder / "gateway.log", options.keep)
     return said
+
+
+def _changes(seen: Sequence[dict[str, float]]) -> list[dict[str, float]]:
+    """What was told each second: counts as what they grew by, and levels as they are."""
+    rows = []
+    for before, now in zip([{}, *seen], seen, strict=False):
+        row = {}
+        for name, value in now.items():
+            counted = "_total" in name
+            grown = value - before.get(name, 0.0) if counted else value
+            if grown:
+                row[name.removeprefix("forebay_").replace("_total", "")] = round(grown, 1)
+        rows.append(row)
+    return rows
 
 
 async def _puts(name: str, stand: Stand, options: argparse.Namespace) -> list[Put]:
@@ -153,14 +170,22 @@ def main() -> None:
         for name in options.scenes:
             before = round(os.getloadavg()[0], 1)
             found = uvloop.run(run(name, seed, options))
-            row = {"scene": name, "seed": seed, "rate": options.rate, "load_before": before, **found}
+            row = {
+                "scene": name,
+                "seed": seed,
+                "rate": options.rate,
+                "load_before": before,
+                **found,
+            }
             print(json.dumps({"label": options.label, **row}), flush=True)
             kept = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
             kept["machine"] = describe_machine()
             part = kept.setdefault("labels", {}).setdefault(options.label, {})
             part["commit"] = describe_commit()
             part.setdefault("runs", []).append(row)
-            options.out.write_text(json.dumps(msgspec.to_builtins(kept), indent=1) + "\n", encoding="utf-8")
+            options.out.write_text(
+                json.dumps(msgspec.to_builtins(kept), indent=1) + "\n", encoding="utf-8"
+            )
 
 
 if __name__ == "__main__":

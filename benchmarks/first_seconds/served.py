@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +36,14 @@ SETS = ("xquad_en", "xquad_zh", "drcd_dev")
 ASKED = ("xquad_en", "xquad_zh")
 LATER = "scifact_train"
 """Whose texts are put while others ask."""
+WATCHED = (
+    "forebay_shed_total",
+    "forebay_cache_total",
+    "forebay_pool_limit",
+    "forebay_pool_waiting{",
+    "forebay_pool_in_flight{",
+    "forebay_pool_tokens_per_second",
+)
 MAX_NEW, DEADLINE_S = 32, 2.0
 ENGINE = (
     *("--profile", "h100/8b/fp16/tp1", "--speed", "4", "--output", "cap"),
@@ -158,3 +166,23 @@ async def put_documents(url: str, data: Path, every_s: float) -> list[Put]:
     except asyncio.CancelledError:
         pass
     return done
+
+
+async def watch(url: str) -> list[dict[str, float]]:
+    """The figures of gates, caches and refusals, each second until it is cancelled."""
+    seen: list[dict[str, float]] = []
+    began_at = time.monotonic()
+    try:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session:
+            for second in count():
+                await asyncio.sleep(max(0.0, began_at + second - time.monotonic()))
+                async with session.get(f"{url}/metrics") as answer:
+                    seen.append({"at_s": time.monotonic() - began_at, **_told(await answer.text())})
+    except asyncio.CancelledError:
+        pass
+    return seen
+
+
+def _told(page: str) -> dict[str, float]:
+    lines = (line.rpartition(" ") for line in page.splitlines())
+    return {name: float(value) for name, _, value in lines if name.startswith(WATCHED)}

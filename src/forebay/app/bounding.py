@@ -40,15 +40,17 @@ def among(settings: Settings, processes: int) -> Settings:
 
 
 def within_cores(line: LineSettings, at_once: int) -> LineSettings:
-    """Let in no more than ``at_once``, though as many as at the beginning.
+    """Let in so many at once, though as many as at the beginning, and no fewer.
 
     What is at work takes turns at the cores: beyond a few each, more at once makes all of them
-    slower and none of them sooner, and the limit that finds itself cannot tell that from a machine
-    that is busy with other things.
+    slower and none of them sooner. Fewer make none of them sooner either, and a limit that finds
+    itself by latency cannot tell a crowd from a machine that is busy with other things: it let two
+    in at a time in the first seconds of a load, and beside an ingest.
     """
     limit = line.limit
     most = min(limit.most, max(limit.initial, at_once))
-    return msgspec.structs.replace(line, limit=msgspec.structs.replace(limit, most=most))
+    fixed = msgspec.structs.replace(limit, initial=most, least=most, most=most)
+    return msgspec.structs.replace(line, limit=fixed)
 
 
 def usable_cores(quota: Path = CPU_MAX) -> int:
