@@ -173,7 +173,7 @@ async def standing(
         words = ["serve", "--host", LOOPBACK, "--port", str(port), "--store", "store"]
         gateway = await stack.enter_async_context(running("gateway", words, folder))
         children["gateway"] = gateway
-        await _ready(gateway, port)
+        await ready(gateway, port)
         yield Stand(f"http://{LOOPBACK}:{port}", port, children)
 
 
@@ -204,7 +204,8 @@ async def offered(stand: Stand, workload: Workload, seed: int, warmup_s: float =
     return Measured(result, recorder.all, cpu, health.valid, health.why_not)
 
 
-async def _ready(gateway: Child, port: int) -> None:
+async def ready(gateway: Child, port: int) -> None:
+    """Wait until it says so; an error when it ends or takes too long."""
     clock = SystemClock()
     until = clock.now() + START_S
     while not await asyncio.to_thread(_is_ready, port):

@@ -11,8 +11,8 @@ from statistics import median
 import pytest
 
 from forebay.app.bounding import within_cores
-from forebay.policy.bulkhead import RETRIEVAL_GATE
-from forebay.policy.gate import PoolGate, Ticket
+from forebay.policy.bulkhead import RETRIEVAL_LINE
+from forebay.policy.line import LineTicket, WaitingLine
 
 CORES, SEARCH_S = 4, 0.004
 CAPACITY = CORES / SEARCH_S
@@ -22,37 +22,36 @@ LASTS_S, FOUND_S = 12.0, 4.0
 class Stage:
     """Searches on some cores behind the gate, in virtual time."""
 
-    def __init__(self, most: int = RETRIEVAL_GATE.limit.most) -> None:
-        self.gate = PoolGate(within_cores(RETRIEVAL_GATE, most), ["local"])
+    def __init__(self, most: int = RETRIEVAL_LINE.limit.most) -> None:
+        self.line = WaitingLine(within_cores(RETRIEVAL_LINE, most))
         self.done: list[tuple[float, float]] = []  # when, after how long in line
         self.refused = 0
         self._chance = Random(3)
         self._free_at = [0.0] * CORES
-        self._ends: list[tuple[float, int, Ticket, float]] = []
+        self._ends: list[tuple[float, int, LineTicket, float]] = []
         self._number = count()
 
     def ask(self, now: float) -> None:
         self.until(now)
-        ticket = Ticket(cost=1.0, deadline_at=now + 10.0)
-        ticket.output_tokens = 1
-        self.gate.arrive(ticket, now)
+        ticket = LineTicket(deadline_at=now + 10.0)
+        self.line.arrive(ticket, now)
         self._carry_out(now)
 
     def until(self, now: float) -> None:
         while self._ends and self._ends[0][0] <= now:
             at, _, ticket, waited_s = heapq.heappop(self._ends)
-            self.gate.finish(ticket, at, ok=True)
+            self.line.finish(ticket, at, ok=True)
             self.done.append((at, waited_s))
             self._carry_out(at)
 
     def _carry_out(self, now: float) -> None:
-        for ticket in self.gate.sent():
+        for ticket in self.line.let_in():
             began_at = max(heapq.heappop(self._free_at), now)
             end_at = began_at + self._chance.expovariate(1 / SEARCH_S)
             heapq.heappush(self._free_at, end_at)
-            waited_s = now - ticket.place.queued_at
+            waited_s = 0.0 if ticket.place is None else now - ticket.place.queued_at
             heapq.heappush(self._ends, (end_at, next(self._number), ticket, waited_s))
-        self.refused += len(self.gate.refused())
+        self.refused += len(self.line.refused())
 
 
 def poisson(rate: float) -> Iterator[float]:

@@ -12,7 +12,7 @@ from forebay.app.settings import Settings
 from forebay.kernel.stages import Retriever
 from forebay.policy.admission import Admission
 from forebay.policy.bulkhead import BoundedRetriever
-from forebay.policy.gate import GateSettings
+from forebay.policy.line import LineSettings
 from forebay.policy.pace import Pace
 
 CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
@@ -25,10 +25,10 @@ def open_bounded(
     asked, pace = settings.admission, None
     if asked.enabled and settings.generation.backend != "extractive":
         pace = Pace(asked.pace, admission.desk.takes)
-    gate = asked.retrieval
+    line = asked.retrieval
     if settings.embedding.backend != "openai":
-        gate = within_cores(gate, asked.retrieval_per_core * usable_cores())
-    return BoundedRetriever(retriever, admission.desk.clock, gate, pace)
+        line = within_cores(line, asked.retrieval_per_core * usable_cores())
+    return BoundedRetriever(retriever, admission.desk.clock, line, pace)
 
 
 def among(settings: Settings, processes: int) -> Settings:
@@ -39,16 +39,18 @@ def among(settings: Settings, processes: int) -> Settings:
     return msgspec.structs.replace(settings, admission=admission)
 
 
-def within_cores(gate: GateSettings, at_once: int) -> GateSettings:
-    """Let in no more than ``at_once``, though as many as at the beginning.
+def within_cores(line: LineSettings, at_once: int) -> LineSettings:
+    """Let in so many at once, though as many as at the beginning, and no fewer.
 
     What is at work takes turns at the cores: beyond a few each, more at once makes all of them
-    slower and none of them sooner, and the limit that finds itself cannot tell that from a machine
-    that is busy with other things.
+    slower and none of them sooner. Fewer make none of them sooner either, and a limit that finds
+    itself by latency cannot tell a crowd from a machine that is busy with other things: it let two
+    in at a time in the first seconds of a load, and beside an ingest.
     """
-    limit = gate.limit
+    limit = line.limit
     most = min(limit.most, max(limit.initial, at_once))
-    return msgspec.structs.replace(gate, limit=msgspec.structs.replace(limit, most=most))
+    fixed = msgspec.structs.replace(limit, initial=most, least=most, most=most)
+    return msgspec.structs.replace(line, limit=fixed)
 
 
 def usable_cores(quota: Path = CPU_MAX) -> int:

@@ -136,7 +136,9 @@ class Around(msgspec.Struct, frozen=True):
 
     def gates(self) -> Sequence[Gate]:
         """How full retrieval is, and engines."""
-        return [_gate(one) for one in (self.retriever.gate, *self.admission.desk.gates.values())]
+        line = self.retriever.line
+        retrieval = Gate(len(line.queue), line.limit.limit, line.free())
+        return [retrieval, *map(_gate, self.admission.desk.gates.values())]
 
 
 @asynccontextmanager

@@ -47,8 +47,7 @@ async def open_rewarming(
         return await cached.retrieve(ctx, request)
 
     def idle() -> bool:
-        figures = bounded.gate.statistics()
-        return not figures["in_flight"] and not len(bounded.gate.queue)
+        return not bounded.line.at_work and not len(bounded.line.queue)
 
     rewarmer = Rewarmer(RewarmingParts(current, cached.seen, search, idle, reading.clock), settings)
     cached.asked = rewarmer.hit

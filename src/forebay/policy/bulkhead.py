@@ -16,37 +16,33 @@ from forebay.kernel.clock import Clock
 from forebay.kernel.context import RequestContext
 from forebay.kernel.errors import Overloaded
 from forebay.kernel.stages import Retriever, SearchRequest, SearchResult
-from forebay.policy.gate import GateSettings, PoolGate, Ticket
 from forebay.policy.limit import LimitSettings
+from forebay.policy.line import LineSettings, LineTicket, WaitingLine
 from forebay.policy.pace import Pace
-from forebay.policy.queue import QueueSettings
 from forebay.policy.shed import ShedSettings
-from forebay.policy.waiting import SENTENCES, Waiters
+from forebay.policy.waiting import SENTENCES
 
-RETRIEVAL_GATE = GateSettings(
-    queue=QueueSettings(max_waiting=512),
+RETRIEVAL_LINE = LineSettings(
     limit=LimitSettings(initial=8, least=2, most=64, tolerance=4.0, window=64),
     shed=ShedSettings(
         target_s=0.02, interval_s=0.5, max_wait_s=2.0, few_waiting=24, few_wait_s=10.0
     ),
-    least_s=0.001,
-    cold_tokens=0.0,
 )
 
 
 class BoundedRetriever:
     """A retriever that lets in what the wrapped one can take; same protocol.
 
-    ``pace`` bounds the retrievals for answers; None: only the gate does.
+    ``pace`` bounds the retrievals for answers; None: only the line does.
     """
 
     def __init__(
-        self, retriever: Retriever, clock: Clock, settings: GateSettings, pace: Pace | None = None
+        self, retriever: Retriever, clock: Clock, settings: LineSettings, pace: Pace | None = None
     ) -> None:
-        self.gate = PoolGate(settings, ["local"])
+        self.line = WaitingLine(settings)
         self._retriever = retriever
         self._clock = clock
-        self._waiters = Waiters(clock)
+        self._futures: dict[LineTicket, asyncio.Future[None]] = {}
         self._turns = None if pace is None else Turns(pace, clock)
 
     async def retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
@@ -63,30 +59,53 @@ class BoundedRetriever:
             self._turns.end(began_at, ok=ok)
 
     def statistics(self) -> dict[str, float]:
-        """The gate's figures, and those of retrievals for answers where they have a pace."""
+        """The line's figures, and those of retrievals for answers where they have a pace."""
         turns = {} if self._turns is None else self._turns.statistics()
-        return {**self.gate.statistics(), **turns}
+        return {**self.line.statistics(), **turns}
 
     async def _let_in(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
-        ticket = Ticket(
-            cost=1.0,
+        ticket = LineTicket(
             deadline_at=ctx.deadline.at,
             tenant=ctx.principal.tenant,
             priority="high" if ctx.placement is not None else ctx.principal.priority,
+            weight=ctx.principal.plan.weight,
         )
-        ticket.output_tokens = 1
-        ticket.weight = ctx.principal.plan.weight
         ok: bool | None = None
-        self.gate.arrive(ticket, self._clock.now())
+        self.line.arrive(ticket, self._clock.now())
         try:
-            await self._waiters.placed(self.gate, ticket)
+            self._carry_out()
+            if ticket.state == "waiting":
+                await self._wait(ticket)
+            if ticket.state == "refused":
+                raise _overloaded(ticket.reason, ticket.retry_after_s)
             found = await self._retriever.retrieve(ctx, request)
             ok = True
             return found
         finally:
             # An error says nothing about how crowded the stage is.
-            self.gate.finish(ticket, self._clock.now(), ok=ok)
-            self._waiters.carry_out(self.gate)
+            self.line.finish(ticket, self._clock.now(), ok=ok)
+            self._carry_out()
+
+    def _carry_out(self) -> None:
+        """Wake those whom the line has let in or refused."""
+        for ticket in (*self.line.let_in(), *self.line.refused()):
+            future = self._futures.get(ticket)
+            if future is not None and not future.done():
+                future.set_result(None)
+
+    async def _wait(self, ticket: LineTicket) -> None:
+        future = self._futures[ticket] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(max(0.0, ticket.deadline_at - self._clock.now())):
+                await future
+        except TimeoutError:
+            raise _overloaded("deadline", 1.0) from None
+        finally:
+            del self._futures[ticket]
+
+
+def _overloaded(reason: str, retry_after_s: float) -> Overloaded:
+    return Overloaded(SENTENCES[reason], retry_after_s=retry_after_s, code=f"overloaded_{reason}")
 
 
 class Turns:
@@ -149,5 +168,5 @@ class Turns:
             elif future in self._line:
                 self._line.remove(future)
             if isinstance(error, TimeoutError):
-                raise Overloaded(SENTENCES["deadline"], code="overloaded_deadline") from None
+                raise _overloaded("deadline", 1.0) from None
             raise

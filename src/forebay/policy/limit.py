@@ -297,7 +297,7 @@ class AdaptiveLimit:
         assert self._base is not None
         if self.calm_known:
             self._base = min(max(self._base, self._calm_latency), MOST_RISE * self._base)
-        elif self.limit > 1:
+        elif self.limit > max(1, self._settings.least // self._processes):
             self._restore = self._exact
             self._set(self._exact / (1.5 * self._settings.tolerance))
             # Those in work now, and those that begin beside them.

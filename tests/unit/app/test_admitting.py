@@ -21,7 +21,6 @@ from forebay.kernel.clock import SystemClock
 from forebay.kernel.errors import ConfigError, RateLimited
 from forebay.kernel.quotas import QuotaCall, WorkPlaces
 from forebay.policy.admission import Ask, Claimant
-from forebay.policy.bulkhead import RETRIEVAL_GATE
 from forebay.policy.gate import GateSettings, PoolGate, Ticket
 from forebay.policy.quota import LeasedLedger, LedgerAuthority, QuotaLedger, SharedQuotas
 
@@ -72,21 +71,15 @@ def _people(
 
 
 @pytest.mark.parametrize("people", [1, 8, 24])
-@pytest.mark.parametrize("gate", ["extractive", "retrieval"])
-def test_ordinary_use_of_one_machine_is_never_refused(gate: str, people: int) -> None:
-    local = gate == "extractive"
-    settings, cost = (_gate_of({}), 3000.0) if local else (RETRIEVAL_GATE, 1.0)
-    found, refused = _people(settings, people, cost)
+def test_ordinary_use_of_one_machine_is_never_refused(people: int) -> None:
+    found, refused = _people(_gate_of({}), people, 3000.0)
     assert refused == 0
-    assert found.min_priority == "low" or not local
+    assert found.min_priority == "low"
 
 
 @pytest.mark.parametrize("cold", [(8, 0.5), (24, 0.3), (200, 0.2), (2000, 0.15)])
-@pytest.mark.parametrize("gate", ["extractive", "retrieval"])
-def test_two_dozen_at_a_cold_start_are_all_answered(gate: str, cold: tuple[int, float]) -> None:
-    local = gate == "extractive"
-    settings, cost = (_gate_of({}), 3000.0) if local else (RETRIEVAL_GATE, 1.0)
-    _, refused = _people(settings, 24, cost, cold=cold)
+def test_two_dozen_at_a_cold_start_are_all_answered(cold: tuple[int, float]) -> None:
+    _, refused = _people(_gate_of({}), 24, 3000.0, cold=cold)
     assert refused == 0
 
 

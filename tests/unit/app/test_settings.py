@@ -14,7 +14,7 @@ from forebay.app.output import Output
 from forebay.app.reference import rows
 from forebay.app.settings import Settings, load_settings
 from forebay.kernel.errors import ConfigError
-from forebay.policy.bulkhead import RETRIEVAL_GATE
+from forebay.policy.bulkhead import RETRIEVAL_LINE
 from forebay.policy.gate import GateSettings
 
 KEY = f"[[tenants.keys]]\nhash = 'sha256:{'a' * 64}'\n"
@@ -89,17 +89,17 @@ def test_what_is_wrong_is_said_in_plain_words(tmp_path: Path, text: str, said: s
 def test_a_table_given_in_part_keeps_its_own_defaults(tmp_path: Path) -> None:
     file = tmp_path / "forebay.toml"
     file.write_text(
-        "[admission.retrieval]\nqueue.max_waiting = 9\nlimit.most = 32\n"
+        "[admission.retrieval]\nmax_waiting = 9\nlimit.most = 32\n"
         "[admission.pools.short.gate.shed]\nmax_wait_s = 3.0\n"
     )
     admission = load_settings(file, {}, {})[0].admission
     retrieval = admission.retrieval
-    assert (retrieval.queue.max_waiting, retrieval.limit.most) == (9, 32)
+    assert (retrieval.max_waiting, retrieval.limit.most) == (9, 32)
     rest = msgspec.structs.replace(
-        retrieval, queue=RETRIEVAL_GATE.queue, limit=RETRIEVAL_GATE.limit
+        retrieval, max_waiting=RETRIEVAL_LINE.max_waiting, limit=RETRIEVAL_LINE.limit
     )
-    assert rest == RETRIEVAL_GATE
-    assert msgspec.structs.replace(retrieval.limit, most=64) == RETRIEVAL_GATE.limit
+    assert rest == RETRIEVAL_LINE
+    assert msgspec.structs.replace(retrieval.limit, most=64) == RETRIEVAL_LINE.limit
     usual = GateSettings().shed
     assert admission.pools["short"].gate.shed == msgspec.structs.replace(usual, max_wait_s=3.0)
 

@@ -12,17 +12,14 @@ from forebay.kernel.clock import Deadline, SystemClock
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.errors import Overloaded
 from forebay.kernel.stages import SearchRequest, SearchResult
-from forebay.policy.bulkhead import RETRIEVAL_GATE, BoundedRetriever
-from forebay.policy.gate import GateSettings
+from forebay.policy.bulkhead import RETRIEVAL_LINE, BoundedRetriever
 from forebay.policy.limit import LimitSettings
+from forebay.policy.line import LineSettings
 from forebay.policy.pace import Pace, PaceSettings, Takes
-from forebay.policy.queue import QueueSettings
 
 FOUND = SearchResult((), "bm25", 1)
 ASKED = SearchRequest("kb", "q")
-TWO = GateSettings(
-    queue=QueueSettings(max_waiting=3), limit=LimitSettings(initial=2, least=2, most=2)
-)
+TWO = LineSettings(max_waiting=3, limit=LimitSettings(initial=2, least=2, most=2))
 
 
 class Slow:
@@ -68,7 +65,7 @@ async def test_work_and_line_are_bounded() -> None:
     done = await asyncio.gather(*(task for task in tasks if task not in refused))
     assert done == [FOUND] * 5
     assert inner.most == 2
-    assert bounded.gate.statistics()["in_flight"] == 0
+    assert bounded.line.statistics()["in_flight"] == 0
 
 
 async def test_cuts_and_errors_free_their_place() -> None:
@@ -87,7 +84,7 @@ async def test_cuts_and_errors_free_their_place() -> None:
     inner.gate.set()
     with pytest.raises(ValueError, match="no"):
         await bounded.retrieve(context(), SearchRequest("kb", "bad"))
-    figures = bounded.gate.statistics()
+    figures = bounded.line.statistics()
     assert figures["in_flight"] == figures["queue_waiting"] == 0
 
 
@@ -97,7 +94,7 @@ async def test_a_laptop_with_eight_readers_is_never_refused() -> None:
             await asyncio.sleep(0.001)
             return FOUND
 
-    bounded = BoundedRetriever(Quick(), SystemClock(), RETRIEVAL_GATE)
+    bounded = BoundedRetriever(Quick(), SystemClock(), RETRIEVAL_LINE)
 
     async def reader() -> None:
         for _ in range(60):
@@ -117,7 +114,7 @@ def paced(inner: Slow, least: int = 2) -> BoundedRetriever:
     """Behind engines that are full and answer nothing: the pace is at its least."""
     pace = Pace(PaceSettings(least=least, refresh_s=1e6), lambda: Takes(0, 0))
     pace.took(0.01)
-    return BoundedRetriever(inner, SystemClock(), RETRIEVAL_GATE, pace)
+    return BoundedRetriever(inner, SystemClock(), RETRIEVAL_LINE, pace)
 
 
 async def test_answers_keep_their_pace_and_searches_are_not_bound_by_it() -> None:

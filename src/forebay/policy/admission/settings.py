@@ -12,11 +12,12 @@ from msgspec import Meta
 from forebay.kernel.context import Priority
 from forebay.kernel.errors import ConfigError
 from forebay.policy.admission.priorities import PriorityGrant
-from forebay.policy.bulkhead import RETRIEVAL_GATE
+from forebay.policy.bulkhead import RETRIEVAL_LINE
 from forebay.policy.cost import COST_PROFILES, CostWeights
 from forebay.policy.estimate import EstimateSettings
 from forebay.policy.gate import GateSettings
 from forebay.policy.hedge import HedgeSettings
+from forebay.policy.line import LineSettings
 from forebay.policy.pace import PaceSettings
 from forebay.policy.quota import Limit, QuotaWindow
 
@@ -174,7 +175,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             description="By the name of an engine pool, or extractive or llama for those backends."
         ),
     ] = {}
-    retrieval: GateSettings = RETRIEVAL_GATE
+    retrieval: LineSettings = RETRIEVAL_LINE
     retrieval_per_core: Annotated[
         int,
         Meta(

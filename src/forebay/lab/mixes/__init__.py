@@ -1,0 +1,1 @@
+"""Random mixes of requests, judged against a clairvoyant schedule and against sending straight on."""

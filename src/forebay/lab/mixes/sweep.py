@@ -1,0 +1,69 @@
+"""Many mixes, each judged in a process of its own choice; references are kept in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from forebay.lab.mixes.judge import Verdict
+from forebay.lab.mixes.mix import Mix, random_mix
+from forebay.lab.mixes.trial import Trial, pack, production, unpack
+from forebay.lab.workload.plan import Workload
+
+VERSION = 1
+"""Raised when equal mixes begin to give other references."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """One mix and its verdict."""
+
+    seed: int
+    mix: Mix
+    requests: int
+    clairvoyant: str
+    verdict: Verdict
+
+
+def try_seed(seed: int, cache: Path | None = None) -> Report:
+    """Draw the seed's mix and judge the production admission on it."""
+    return try_mix(random_mix(seed), cache)
+
+
+def try_mix(mix: Mix, cache: Path | None = None) -> Report:
+    """Judge the production admission on a mix."""
+    trial = Trial(mix)
+    print_of = fingerprint(mix)
+    kept = None if cache is None else cache / f"{print_of}.bin"
+    found = unpack(kept.read_bytes(), print_of) if kept is not None and kept.exists() else None
+    reference, name = found or trial.reference()
+    if kept is not None and found is None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_bytes(pack(reference, name, print_of))
+    verdict = trial.verdict(reference, production())
+    return Report(
+        seed=mix.seed,
+        mix=mix,
+        requests=len(trial.requests),
+        clairvoyant=name,
+        verdict=verdict,
+    )
+
+
+def fingerprint(mix: Mix) -> str:
+    """What decides about a mix's references, as a file name."""
+    workload = Workload(mix.workload).fingerprint
+    profile = mix.profile.replace("/", "-")
+    return f"{VERSION}-{workload}-{mix.seed}-{profile}-{mix.replicas}"
+
+
+def sweep(seeds: Iterable[int], jobs: int = 1, cache: Path | None = None) -> Iterator[Report]:
+    """Judge every seed, in the given order."""
+    if jobs < 2:
+        yield from (try_seed(seed, cache) for seed in seeds)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        waiting = [pool.submit(try_seed, seed, cache) for seed in seeds]
+        yield from (one.result() for one in waiting)

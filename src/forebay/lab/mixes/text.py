@@ -1,0 +1,91 @@
+"""Verdicts as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+
+from forebay.lab.mixes.sweep import Report
+
+
+def line(report: Report) -> str:
+    """One mix in one line."""
+    verdict, mix = report.verdict, report.mix
+    return (
+        f"{report.seed:>4} {'pass' if verdict.passed else 'FAIL'} "
+        f"rule1 {_mark(verdict.safe)} share {verdict.worst_share:.3f} "
+        f"second {verdict.worst_second:.3f} ({len(verdict.safeties)}/{len(verdict.shares)} kinds) "
+        f"rule2 {_mark(verdict.used)} of_clairvoyant {verdict.of_clairvoyant:.3f} "
+        f"of_straight {verdict.of_straight:.3f} "
+        f"load {mix.load:.2f} {mix.profile}x{mix.replicas} n {report.requests}"
+    )
+
+
+def details(report: Report) -> str:
+    """Sizes, shares and refusals of one mix, and its workload as JSON."""
+    verdict, mix = report.verdict, report.mix
+    lines = [
+        f"     offered {verdict.offered_s:.1f} s of work; good: {verdict.work_s:.1f} s, straight on "
+        f"{verdict.straight_s:.1f} s ({'keeps' if verdict.straight_safe else 'breaks'} rule 1), "
+        f"clairvoyant {verdict.clairvoyant_s:.1f} s ({report.clairvoyant})"
+    ]
+    safe = {one.kind: one for one in verdict.safeties}
+    for kind in mix.workload.kinds:
+        size = [getattr(t, "mean", t) for t in (kind.input_tokens, kind.output_tokens)]
+        work_ms = 1000 * mix.work.work_s(round(size[0]), round(size[1]))
+        text = (
+            f"     {kind.name}: {size[0]:.0f} in {size[1]:.0f} out, {work_ms:.1f} ms of work, "
+            f"deadline {kind.deadline_s} s: good {verdict.shares.get(kind.name, 0):.3f}"
+        )
+        one = safe.get(kind.name)
+        if one is not None:
+            text += (
+                f"; protected, {one.share:.3f} of alone, {one.later_share:.3f} from the third "
+                f"second on, worst second {one.worst_second:.3f} at {one.worst_at_s:.0f} s"
+            )
+        lines.append(text)
+    if verdict.reasons:
+        lines.append("     " + ", ".join(f"{why} {n}" for why, n in verdict.reasons.items()))
+    return "\n".join(lines)
+
+
+def workload_file(report: Report) -> str:
+    """The mix as a workload file, and how to run it."""
+    name = f"mix-{report.seed}.json"
+    body = msgspec.json.format(msgspec.json.encode(report.mix.workload), indent=2).decode()
+    return f"# {report.mix.command(name)}\n# {name}:\n{body}"
+
+
+def summary(reports: Sequence[Report]) -> str:
+    """Shares that pass and how the figures are distributed."""
+    verdicts = [one.verdict for one in reports]
+    count = len(verdicts)
+    lines = [
+        f"{count} mixes: both rules {_share(sum(v.passed for v in verdicts), count)}, "
+        f"rule 1 {_share(sum(v.safe for v in verdicts), count)}, "
+        f"rule 2 {_share(sum(v.used for v in verdicts), count)}"
+    ]
+    figures: dict[str, Callable[[int], float]] = {
+        "worst share": lambda at: verdicts[at].worst_share,
+        "worst second": lambda at: verdicts[at].worst_second,
+        "of clairvoyant": lambda at: verdicts[at].of_clairvoyant,
+        "of straight on": lambda at: verdicts[at].of_straight,
+    }
+    for name, figure in figures.items():
+        values = [figure(at) for at in range(count)]
+        cuts = np.percentile(values, (0, 5, 10, 25, 50))
+        lines.append(
+            f"{name:>16}: min {cuts[0]:.3f} p5 {cuts[1]:.3f} p10 {cuts[2]:.3f} "
+            f"p25 {cuts[3]:.3f} p50 {cuts[4]:.3f}"
+        )
+    return "\n".join(lines)
+
+
+def _mark(kept: bool) -> str:
+    return "ok  " if kept else "FAIL"
+
+
+def _share(part: int, count: int) -> str:
+    return f"{part}/{count} ({part / count:.0%})"
