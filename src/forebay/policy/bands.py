@@ -13,6 +13,8 @@ import math
 from forebay.policy.engine_model import EngineModel
 
 RATIO = 1.5
+ONE_SIZE = 2
+"""Bands that lie nearer are of one size."""
 LEAST_WORK_S = 1e-4
 MEMORY_S = 10.0
 """Over about so long are rates learned."""
@@ -143,6 +145,10 @@ class Bands:
     def _takes_s(model: EngineModel, one: Usual, prefill: float, token_s: float) -> float:
         return model.prompt_s(one.input) / (1 - prefill) + one.output * token_s
 
+    def get(self, band: int) -> Band | None:
+        """What is known of a band."""
+        return self._bands.get(band)
+
     def smaller(self, band: int) -> list[Usual]:
-        """Bands under ``band`` that are safe."""
-        return [one for one in self.usual if one.band < band and one.safe]
+        """Safe bands of another size than ``band``: requests of one kind fall into two or three."""
+        return [one for one in self.usual if one.band <= band - ONE_SIZE and one.safe]

@@ -3,43 +3,106 @@
 An engine with continuous batching works in steps. A step writes one token for each of ``n``
 sequences, which hold ``t`` tokens of context together, and prefills some prompt tokens beside::
 
-    step = fixed + sequence n + context t + prefill (tokens prefilled) + square (their lengths)
+    first token = first + prefill x + square x^2     x: prompt tokens
+    step        = fixed + sequence n + context t + beside c         c: tokens prefilled in the step
 
-Over any interval in which an answer grew by ``m`` tokens that gives one equation with five unknown
-terms, and a first token gives another; both are weighted by relative error and solved by
-non-negative least squares with forgetting. Processor sharing then says the rest: with utilisation
-``u`` (work a second of all requests) a token takes ``fixed / (1 - u)``.
+Both are fitted by non-negative least squares of relative errors, over *bins* of similar conditions
+and not over samples: of each bin the mean of late counts once, so that ten thousand short prompts
+do not drown what one long prompt has shown. ``prefill`` and ``beside`` are two terms since small
+prompts hide in steps that memory bounds, and long ones do not.
 """
 
 from __future__ import annotations
 
-TERMS = 5
-FORGET = 0.998
-SOLVE_EVERY = 8
-SWEEPS = 40
+import math
+from collections.abc import Sequence
+
 LEARNED_AFTER = 8
-"""Equations before the model is believed."""
-RIDGE = 1e-4
-SHORTEST_S = 1e-4
+"""Samples before the model is believed."""
+FRESH = 0.15
+"""Weight of a new sample in the mean of its bin."""
+UNCLEAR = 0.05
+"""Weight of first tokens that waited for other prompts, of which it is guessed what was left."""
+MAX_BINS = 64
+MEMORY_S = 120.0
+"""A bin that nothing fell into for so long is forgotten."""
+SOLVE_EVERY = 16
+SWEEPS = 30
+SHORTEST_S = 1e-5
+
+
+class _Bins:
+    """Means of rows (features, what was measured, weight) by condition."""
+
+    __slots__ = ("_rows", "_width")
+
+    def __init__(self, width: int) -> None:
+        self._rows: dict[tuple[int, ...], tuple[list[float], list[float]]] = {}
+        self._width = width  # features
+
+    def add(self, key: tuple[int, ...], row: Sequence[float], now: float) -> None:
+        found = self._rows.get(key)
+        if found is None:
+            if len(self._rows) >= MAX_BINS:
+                oldest = min(self._rows, key=lambda one: self._rows[one][1][1])
+                del self._rows[oldest]
+            self._rows[key] = (list(row), [1.0, now])
+            return
+        means, state = found
+        state[0] += 1.0
+        state[1] = now
+        share = max(FRESH, 1.0 / state[0])
+        for at, value in enumerate(row):
+            means[at] += share * (value - means[at])
+
+    def fit(self, now: float, start: Sequence[float]) -> list[float]:
+        """Non-negative coefficients; each bin counts by its samples, up to a few."""
+        width = self._width
+        old = [key for key, (_, state) in self._rows.items() if now - state[1] > MEMORY_S]
+        if len(old) < len(self._rows):
+            for key in old:
+                del self._rows[key]
+        a = [[0.0] * width for _ in range(width)]
+        b = [0.0] * width
+        for means, (count, _) in self._rows.values():
+            weight = means[width + 1] * min(1.0, count / 4) / max(SHORTEST_S, means[width]) ** 2
+            for i in range(width):
+                x = means[i] * weight
+                b[i] += x * means[width]
+                for j in range(width):
+                    a[i][j] += x * means[j]
+        scales = [math.sqrt(a[i][i]) for i in range(width)]
+        x = [value * scale for value, scale in zip(start, scales, strict=True)]
+        for _ in range(SWEEPS):
+            for i in range(width):
+                if scales[i]:
+                    rest = b[i] / scales[i] - sum(
+                        a[i][j] / (scales[i] * scales[j]) * x[j]
+                        for j in range(width)
+                        if j != i and scales[j]
+                    )
+                    x[i] = max(0.0, rest)
+        return [value / scale if scale else 0.0 for value, scale in zip(x, scales, strict=True)]
 
 
 class EngineModel:
     """Seconds of one engine, from input and output tokens; see the module for the terms."""
 
-    __slots__ = ("_a", "_b", "_seen", "_since", "context_s", "fixed_s", "prefill_s", "sequence_s",
-                 "square_s")  # fmt: skip
+    __slots__ = ("_firsts", "_seen", "_steps", "beside_s", "context_s", "first_s", "fixed_s", "longest",
+                 "prefill_s", "sequence_s", "square_s")  # fmt: skip
 
     def __init__(self) -> None:
-        self._a = [[0.0] * TERMS for _ in range(TERMS)]
-        self._b = [0.0] * TERMS
-        self._seen = 0
-        self._since = 0
-        self.fixed_s = self.sequence_s = self.context_s = self.prefill_s = self.square_s = 0.0
+        self._firsts = _Bins(3)
+        self._steps = _Bins(4)
+        self._seen = [0, 0]
+        self.longest = 0.0  # prompt tokens that a first token waited for, at most
+        self.first_s = self.prefill_s = self.square_s = 0.0
+        self.fixed_s = self.sequence_s = self.context_s = self.beside_s = 0.0
 
     @property
     def known(self) -> bool:
         """Whether enough was seen to go by it."""
-        return self._seen >= LEARNED_AFTER
+        return self._seen[0] >= LEARNED_AFTER and self._seen[1] >= LEARNED_AFTER
 
     def step_s(self, sequences: float, context: float) -> float:
         """Seconds of a step without prefill."""
@@ -52,7 +115,8 @@ class EngineModel:
     def alone_s(self, input_tokens: float, output_tokens: float) -> float:
         """Seconds such a request takes in an empty engine."""
         context = input_tokens + output_tokens / 2
-        return self.prompt_s(input_tokens) + output_tokens * self.step_s(1, context)
+        first_s = self.first_s + self.prompt_s(input_tokens)
+        return first_s + (output_tokens - 1) * self.step_s(1, context)
 
     def work_s(self, input_tokens: float, output_tokens: float, beside: float = 1e9) -> float:
         """Seconds of the engine it takes from others, with ``beside`` sequences to share a step."""
@@ -68,61 +132,41 @@ class EngineModel:
         sequences: float,
         context: float,
         prefilled: float,
-        squares: float,
+        now: float,
     ) -> None:
-        """Note an interval: tokens written by one answer, and the means and sums beside it."""
-        self._learn((tokens, tokens * sequences, tokens * context, prefilled, squares), took_s)
+        """Note an interval: tokens written by one answer, the means and the sum beside it."""
+        beside = prefilled / tokens
+        key = (_size(sequences), _size(context), _size(beside))
+        self._steps.add(key, (1.0, sequences, context, beside, took_s / tokens, 1.0), now)
+        self._seen[1] += 1
+        if self._seen[1] <= 2 * LEARNED_AFTER or self._seen[1] % SOLVE_EVERY == 0:
+            start = (self.fixed_s, self.sequence_s, self.context_s, self.beside_s)
+            found = self._steps.fit(now, start)
+            self.fixed_s, self.sequence_s, self.context_s, self.beside_s = found
 
     def began(
-        self, took_s: float, *, sequences: float, context: float, prefilled: float, squares: float
+        self, took_s: float, tokens: float, squares: float, now: float, *, clear: bool
     ) -> None:
-        """Note a first token; ``prefilled`` is the prompt and what was before it."""
-        self._learn((1.0, sequences, context, prefilled, squares), took_s)
+        """Note a first token, its prompt and those before it; ``clear``: (nearly) none were."""
+        self.longest = max(self.longest, tokens)
+        weight = 1.0 if clear else UNCLEAR
+        self._firsts.add((_size(tokens), clear), (1.0, tokens, squares, took_s, weight), now)
+        self._seen[0] += 1
+        if self._seen[0] <= 2 * LEARNED_AFTER or self._seen[0] % SOLVE_EVERY == 0:
+            start = (self.first_s, self.prefill_s, self.square_s)
+            self.first_s, self.prefill_s, self.square_s = self._firsts.fit(now, start)
 
     def statistics(self) -> dict[str, float]:
         """The terms, in seconds."""
         return {
+            "first_s": self.first_s,
+            "prefill_token_s": self.prefill_s,
             "step_fixed_s": self.fixed_s,
             "step_sequence_s": self.sequence_s,
             "step_context_s": self.context_s,
-            "prefill_token_s": self.prefill_s,
+            "step_prefill_s": self.beside_s,
         }
 
-    def _learn(self, terms: tuple[float, ...], took_s: float) -> None:
-        scale = 1.0 / max(SHORTEST_S, took_s)
-        row = [one * scale for one in terms]
-        for i, x in enumerate(row):
-            line = self._a[i]
-            for j in range(i, TERMS):
-                line[j] = line[j] * FORGET + x * row[j]
-            self._b[i] = self._b[i] * FORGET + x
-        self._seen += 1
-        self._since += 1
-        if self._since >= SOLVE_EVERY or self._seen <= 4 * LEARNED_AFTER:
-            self._since = 0
-            self._solve()
 
-    def _solve(self) -> None:
-        a, b = self._a, self._b
-        diagonal = [a[i][i] for i in range(TERMS)]
-        scales = [d**0.5 for d in diagonal]
-        old = (self.fixed_s, self.sequence_s, self.context_s, self.prefill_s, self.square_s)
-        x = [value * scale for value, scale in zip(old, scales, strict=True)]
-        rows = [
-            [
-                0.0 if not scales[i] * scales[j] else
-                (a[i][j] if i <= j else a[j][i]) / (scales[i] * scales[j])
-                for j in range(TERMS)
-            ]
-            for i in range(TERMS)
-        ]
-        goal = [b[i] / scales[i] if scales[i] else 0.0 for i in range(TERMS)]
-        for _ in range(SWEEPS):
-            for i in range(TERMS):
-                if not scales[i]:
-                    continue
-                row = rows[i]
-                rest = goal[i] - sum(row[j] * x[j] for j in range(TERMS) if j != i)
-                x[i] = max(0.0, rest / (1.0 + RIDGE))
-        found = [value / scale if scale else 0.0 for value, scale in zip(x, scales, strict=True)]
-        self.fixed_s, self.sequence_s, self.context_s, self.prefill_s, self.square_s = found
+def _size(value: float) -> int:
+    return 0 if value < 1 else 1 + int(math.log2(value))

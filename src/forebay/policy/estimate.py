@@ -78,6 +78,7 @@ class OutputEstimates:
         self._settings = settings
         self._kinds: OrderedDict[str, _Lengths] = OrderedDict()
         self._sizes: OrderedDict[tuple[str, int], _Lengths] = OrderedDict()
+        self._ratios: OrderedDict[str, RecentQuantiles] = OrderedDict()
 
     def estimate(self, kind: str, cap_tokens: int) -> int:
         """Output tokens to reserve for a request of ``kind`` that may write ``cap_tokens``."""
@@ -95,6 +96,10 @@ class OutputEstimates:
         known = self._known(kind, cap_tokens, LEAST_SEEN)
         if known is None:
             return None
+        if known is self._kinds.get(kind) and (ratios := self._ratios.get(kind)) is not None:
+            # Nothing of this size is known: answers reach the usual part of what is allowed.
+            share = ratios.at(EXPECTED_SHARE) or 1.0
+            return min(cap_tokens, max(1, round(share * cap_tokens)))
         return cap_tokens if cap_tokens <= NEAR * known.long else max(1, round(known.usual))
 
     def settled(self, kind: str, cap_tokens: int, output_tokens: int) -> None:
@@ -103,6 +108,12 @@ class OutputEstimates:
         Answers that a client or an error cut short say nothing about lengths: do not report them.
         """
         self._add(self._kinds, kind, output_tokens)
+        ratios = self._ratios.get(kind)
+        if ratios is None:
+            ratios = self._ratios[kind] = RecentQuantiles(least=0.001, memory=200)
+            if len(self._ratios) > self._settings.max_kinds:
+                self._ratios.popitem(last=False)
+        ratios.add(output_tokens / cap_tokens)
         self._add(self._sizes, (kind, _size(cap_tokens)), output_tokens)
 
     def statistics(self) -> dict[str, int]:

@@ -2,117 +2,152 @@
 
 from __future__ import annotations
 
+import math
+
 from forebay.policy.engine_model import EngineModel
 from forebay.policy.ticket import Ticket
+
+FLOW_S = 2.0
+LATE_FACTOR, LATE_S = 3.0, 0.3
+"""A first token that comes later than this says that the request waited for a seat."""
+CLEAR = 0.1
+"""Share of its own prompt under which what was before it does not count."""
+PEAK_S = 5.0
+"""The most that wrote at once within this are what a full engine takes."""
 
 
 class Flight:
     """One request on a replica."""
 
-    __slots__ = ("ahead", "ahead_squares", "at", "band", "begun", "context", "input", "output",
-                 "seen", "seen_at", "snap", "whole_at")  # fmt: skip
+    __slots__ = ("at", "band", "before", "before_squares", "begun", "context", "due_s", "input", "output", "seen", "seen_at",
+                 "snap")  # fmt: skip
 
-    def __init__(self, ticket: Ticket, output: int, now: float) -> None:
-        self.band = ticket.band
-        self.input = ticket.input_tokens
-        self.output = max(1, output)
+    def __init__(self, band: int, input_tokens: int, output_tokens: int, now: float) -> None:
+        self.band = band
+        self.input = input_tokens
+        self.output = max(1, output_tokens)
         self.context = self.input + self.output / 2
         self.begun = False
         self.at = now  # it went to the engine
-        self.ahead = self.ahead_squares = 0.0  # prompts before its first token, its own included
+        self.before = self.before_squares = 0.0  # prompts that others had still to read then
+        self.due_s = 0.0  # in which its first token was expected
         self.seen = 0  # tokens it had written at ``seen_at``
         self.seen_at = now
-        self.snap = (0.0, 0.0, 0.0, 0.0)  # the replica's sums then
+        self.snap = (0.0, 0.0, 0.0)  # the replica's sums then
 
 
 class ReplicaWork:
-    """Flights of one replica and running sums over time."""
+    """Flights of one replica, and sums over time of who writes, what they hold, what is read."""
 
-    __slots__ = ("_at", "_context_s", "_sequence_s", "context", "decoding", "flights", "pending",
-                 "pending_squares", "prefilled", "squares")  # fmt: skip
+    __slots__ = ("_at", "_context_s", "_flows", "_flows_at", "_peak_at", "_peaks", "_read", "_read_at", "_sequence_s", "_shrunk_at", "context", "decoding",
+                 "flights", "model", "pending", "seats", "shown", "unread")  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, model: EngineModel) -> None:
+        self.model = model
         self.flights: dict[Ticket, Flight] = {}
+        self.unread: dict[Ticket, Flight] = {}  # without a first token, in the engine's order
         self.decoding = 0
         self.context = 0.0
-        self.pending = self.pending_squares = 0.0  # prompts without a first token
-        self.prefilled = self.squares = 0.0
+        self.pending = 0.0  # tokens of the unread
+        self._read = 0.0  # tokens of those read
+        self._read_at = 0.0
         self._at = self._sequence_s = self._context_s = 0.0
+        self.shown = False  # it tells how many wait in it
+        self.seats = math.inf  # sequences it takes at once, where it has shown that
+        self._shrunk_at = -math.inf
+        self._peaks = [0, 0]  # most that wrote at once in this period and in the one before
+        self._peak_at = 0.0
+        self._flows: dict[int, float] = {}  # by band, seconds of prompts sent of late
+        self._flows_at = 0.0
 
-    def _pass(self, now: float) -> None:
-        passed_s = now - self._at
-        self._at = now
-        self._sequence_s += passed_s * self.decoding
-        self._context_s += passed_s * self.context
+    def flow(self, now: float, without: set[int]) -> float:
+        """Share of the time that prompts sent of late take, those of some bands left out."""
+        self._fade(now)
+        return sum(s for band, s in self._flows.items() if band not in without) / FLOW_S
 
-    def _snap(self) -> tuple[float, float, float, float]:
-        return self._sequence_s, self._context_s, self.prefilled, self.squares
+    def _fade(self, now: float) -> None:
+        passed_s = now - self._flows_at
+        if passed_s > 0.01:
+            kept = math.exp(-passed_s / FLOW_S)
+            self._flows = {band: kept * s for band, s in self._flows.items() if s > 1e-6}
+            self._flows_at = now
+
+    def stuck(self) -> bool:
+        """Whether as many write as ever of late: what waits then waits for one of them to end."""
+        return self.decoding >= 0.95 * max(self._peaks)
+
+    def full(self, now: float) -> None:
+        """It lets requests wait: those that write at once are what it takes."""
+        if now - self._shrunk_at > 1.0:
+            self._shrunk_at = now
+            self.seats = max(1.0, min(self.seats, max(self._peaks)))
+
+    def free(self, now: float, seats: float) -> None:
+        """Nothing waits in it though its seats are taken: perhaps it has more."""
+        if self.decoding >= 0.8 * self.seats and now - self._shrunk_at > 2.0:
+            self.seats += seats
+
+    @property
+    def now(self) -> float:
+        """When something happened last."""
+        return self._at
 
     def sent(self, ticket: Ticket, output: int, now: float) -> None:
         """It has a place there."""
-        flight = self.flights[ticket] = Flight(ticket, output, now)
-        self._pass(now)
-        self._queue(flight)
-        flight.snap = self._snap()
-
-    def _queue(self, flight: Flight) -> None:
-        self.pending += flight.input
-        self.pending_squares += flight.input * flight.input
-        flight.ahead, flight.ahead_squares = self.pending, self.pending_squares
-
-    def _unqueue(self, flight: Flight) -> None:
-        self.pending = max(0.0, self.pending - flight.input)
-        self.pending_squares = max(0.0, self.pending_squares - flight.input * flight.input)
+        flight = Flight(ticket.band, ticket.input_tokens, output, now)
+        self.flights[ticket] = flight
+        flight.due_s = self.pending_s(now) + self.model.first_s
+        flight.due_s += self.model.prompt_s(flight.input) + self.model.step_s(0, self.context)
+        self._queue(ticket, flight, now)
+        self._fade(now)
+        prompt_s = self.model.prompt_s(flight.input)
+        self._flows[flight.band] = self._flows.get(flight.band, 0.0) + prompt_s
 
     def corrected(self, ticket: Ticket) -> None:
         """Its prompt is another one than was planned."""
-        flight = self.flights.get(ticket)
-        if flight is None or flight.begun:
-            return
-        self._unqueue(flight)
-        flight.input = ticket.input_tokens
-        flight.context = flight.input + flight.output / 2
-        self._queue(flight)
+        flight = self.unread.get(ticket)
+        if flight is not None:
+            self.pending += ticket.input_tokens - flight.input
+            flight.input = ticket.input_tokens
+            flight.context = flight.input + flight.output / 2
 
     def asked(self, ticket: Ticket, now: float) -> None:
         """It goes to the engine only now."""
-        flight = self.flights.get(ticket)
-        if flight is None or flight.begun:
-            return
-        self._unqueue(flight)
-        self._pass(now)
-        self._queue(flight)
-        flight.at = flight.seen_at = now
-        flight.snap = self._snap()
+        flight = self.unread.get(ticket)
+        if flight is not None:
+            self._unqueue(ticket, flight)
+            self._queue(ticket, flight, now)
 
-    def began(self, ticket: Ticket, now: float, model: EngineModel) -> None:
+    def began(self, ticket: Ticket, now: float) -> None:
         """Its first token came."""
-        flight = self.flights.get(ticket)
-        if flight is None or flight.begun:
+        flight = self.unread.get(ticket)
+        if flight is None:
             return
         self._pass(now)
-        took_s = now - flight.at
-        if took_s > 0:
-            sequences = (self._sequence_s - flight.snap[0]) / took_s
-            context = (self._context_s - flight.snap[1]) / took_s
-        else:
-            sequences, context = float(self.decoding), self.context
-        model.began(
-            took_s,
-            sequences=sequences,
-            context=context,
-            prefilled=flight.ahead,
-            squares=flight.ahead_squares,
+        if self.model.known and now - flight.at > LATE_FACTOR * flight.due_s + LATE_S:
+            if not self.shown and self.stuck():
+                self.full(now)
+        elif self.seats < math.inf:
+            self.free(now, 0.25)
+        self.model.began(
+            now - flight.at,
+            flight.before + flight.input,
+            flight.before_squares + flight.input * flight.input,
+            now,
+            clear=flight.before <= CLEAR * flight.input,
         )
-        self._unqueue(flight)
-        self.prefilled += flight.input
-        self.squares += flight.input * flight.input
+        self._unqueue(ticket, flight)
+        self._read += flight.input
+        self._read_at = now
         flight.begun = True
         self.decoding += 1
+        if now - self._peak_at > PEAK_S:
+            self._peak_at, self._peaks = now, [0, self._peaks[0]]
+        self._peaks[0] = max(self._peaks[0], self.decoding)
         self.context += flight.context
-        flight.seen, flight.seen_at, flight.snap = 1, now, self._snap()
+        flight.seen, flight.seen_at, flight.snap = 1, now, self._snap(now)
 
-    def wrote(self, ticket: Ticket, tokens: int, now: float, model: EngineModel) -> None:
+    def wrote(self, ticket: Ticket, tokens: int, now: float) -> None:
         """It has so many tokens by now."""
         flight = self.flights.get(ticket)
         if flight is None or not flight.begun:
@@ -121,14 +156,14 @@ class ReplicaWork:
         written, took_s = tokens - flight.seen, now - flight.seen_at
         if written <= 0 or took_s <= 0:
             return
-        snap = self._snap()
-        model.wrote(
+        snap = self._snap(now)
+        self.model.wrote(
             written,
             took_s,
             sequences=(snap[0] - flight.snap[0]) / took_s,
             context=(snap[1] - flight.snap[1]) / took_s,
-            prefilled=snap[2] - flight.snap[2],
-            squares=snap[3] - flight.snap[3],
+            prefilled=max(0.0, snap[2] - flight.snap[2]),
+            now=now,
         )
         flight.seen, flight.seen_at, flight.snap = tokens, now, snap
 
@@ -142,10 +177,52 @@ class ReplicaWork:
             self.decoding -= 1
             self.context = max(0.0, self.context - flight.context) if self.decoding else 0.0
         else:
-            self._unqueue(flight)
-        if not self.flights:
-            self.pending = self.pending_squares = self.context = 0.0
+            self._unqueue(ticket, flight)
 
-    def pending_s(self, model: EngineModel) -> float:
-        """Seconds of prompts that wait in it."""
-        return model.prefill_s * self.pending + model.square_s * self.pending_squares
+    def pending_s(self, now: float) -> float:
+        """Seconds in which the prompts that wait in it will have been read."""
+        if not self.unread:
+            return 0.0
+        prompt_s = self.model.prompt_s
+        if len(self.unread) <= 8:
+            whole_s = sum(prompt_s(flight.input) for flight in self.unread.values())
+        else:
+            count = len(self.unread)
+            whole_s = count * prompt_s(self.pending / count)
+        head = next(iter(self.unread.values()))
+        return max(0.0, whole_s - self._head_share(now) * prompt_s(head.input))
+
+    def _head_share(self, now: float) -> float:
+        """The part of the first unread prompt that is probably read by now."""
+        for flight in self.unread.values():
+            takes_s = self.model.prompt_s(flight.input)
+            since = max(flight.at, self._read_at)
+            return min(1.0, max(0.0, now - since) / takes_s) if takes_s > 0 else 0.0
+        return 0.0
+
+    def _pass(self, now: float) -> None:
+        passed_s = now - self._at
+        self._at = now
+        self._sequence_s += passed_s * self.decoding
+        self._context_s += passed_s * self.context
+
+    def _snap(self, now: float) -> tuple[float, float, float]:
+        read = self._read
+        for flight in self.unread.values():
+            read += self._head_share(now) * flight.input
+            break
+        return self._sequence_s, self._context_s, read
+
+    def _queue(self, ticket: Ticket, flight: Flight, now: float) -> None:
+        flight.before = self.pending
+        for head in self.unread.values():
+            flight.before -= self._head_share(now) * head.input
+            flight.before_squares = flight.before * self.pending / len(self.unread)
+            break
+        flight.at = flight.seen_at = now
+        self.unread[ticket] = flight
+        self.pending += flight.input
+
+    def _unqueue(self, ticket: Ticket, flight: Flight) -> None:
+        del self.unread[ticket]
+        self.pending = self.pending - flight.input if self.unread else 0.0

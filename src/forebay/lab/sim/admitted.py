@@ -20,6 +20,7 @@ from forebay.policy.admission import (
     PoolRule,
     lanes,
 )
+from forebay.policy.engine_gate import EngineGate
 from forebay.policy.gate import SAMPLE_S, PoolGate, Ticket
 
 TICK_S = 0.05
@@ -50,9 +51,10 @@ class AdmittedRouter:
         gates: dict[str, PoolGate] = {}
         for pool in fleet.pools:
             how = _bounded(settings.pools.get(pool.config.name), pool)
+            how = msgspec.structs.replace(how, long_requests=0)
             for rule, gate in lanes(_rule(pool, how), how):
                 rules.append(rule)
-                gates[rule.name] = PoolGate(gate, [one.name for one in pool.replicas])
+                gates[rule.name] = EngineGate(gate, [one.name for one in pool.replicas])
                 self._pools[rule.name] = pool
         self.desk = Desk(settings, rules, gates, clock, clock)
         self._jobs: dict[Ticket, Job] = {}

@@ -1,0 +1,467 @@
+"""The gate in front of engines: any mix of sizes shares them without one size crowding out another.
+
+Each request has a size, the engine time it takes from others, and a band of such sizes. Bands that
+fit into the engines together, from the smallest up, are *safe*: they go first and find headroom.
+A larger one is let in while
+
+- the places and the KV memory that smaller bands usually need stay free (Little's law), and
+- nobody who is in work, and nobody of a smaller band who comes while its prompt is read, misses a
+  deadline by it, as the learned step times say (``engine_model``).
+
+What is not safe shares what the safe leave, max-min fair by work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from forebay.policy.band_queue import BandLine, BandQueue
+from forebay.policy.bands import ONE_SIZE, Bands, Usual, band_of
+from forebay.policy.engine_model import EngineModel
+from forebay.policy.gate import SAMPLE_S, GateSettings, PoolGate, Ticket, _RANK
+from forebay.policy.queue import Waiting
+from forebay.policy.replica_work import ReplicaWork
+from forebay.policy.shed import DelayShedder, DrainRate, ShedSettings
+
+LOOK_S = 0.1
+PRIOR = (3e-5, 1e-4)
+"""Seconds of a prompt token and of a written one in company, until they are known: for bands."""
+BESIDE = 64.0
+"""Sequences that share a step, for the size of a request."""
+TIGHT = 12
+"""Flights that are looked at closely: those nearest to their deadlines."""
+REFRESH_S = 0.02
+
+
+class EngineGate(PoolGate):
+    """See the module."""
+
+    def __init__(self, settings: GateSettings, replicas: Sequence[str]) -> None:
+        super().__init__(settings, replicas)
+        self.model = EngineModel()
+        self.bands = Bands(len(replicas))
+        self.lines: BandQueue[Ticket] = BandQueue(settings.queue)
+        self.queue = self.lines  # type: ignore[assignment]
+        self.work = tuple(ReplicaWork(self.model) for _ in replicas)
+        self._drains: dict[int, DrainRate] = {}
+        self._shedders: dict[int, DelayShedder] = {}
+        self._tight: list[tuple[float, list[tuple[float, float, int, float]]]] = [
+            (-math.inf, []) for _ in replicas
+        ]
+        self._look_at = -math.inf
+        self._peak = 0
+        self.margin = 0.8
+        self._missed_at = -math.inf
+        self._held = 0.0  # tokens that the head whose turn it is waits for
+        self._held_band = -1
+
+    # -- sizes
+
+    def _sized(self, ticket: Ticket) -> None:
+        i, o = ticket.whole_tokens or (ticket.input_tokens, ticket.output_tokens)
+        if ticket.whole_tokens is None and ticket.expected_tokens is not None:
+            o = ticket.expected_tokens
+        ticket.band = band_of(self._work_s(i, o))
+
+    def _work_s(self, i: float, o: float) -> float:
+        if self.model.known:
+            most = self.batch.tokens.bound
+            beside = BESIDE if math.isinf(most) else min(256.0, max(1.0, most / (i + o / 2 + 1)))
+            return self.model.work_s(i, o, beside)
+        return PRIOR[0] * i + PRIOR[1] * o
+
+    def _output(self, ticket: Ticket) -> int:
+        return ticket.output_tokens if ticket.expected_tokens is None else ticket.expected_tokens
+
+    # -- events
+
+    def arrive(self, ticket: Ticket, now: float) -> None:
+        self.retries.request()
+        self._sized(ticket)
+        self.bands.arrived(
+            ticket.band, ticket.input_tokens, self._output(ticket), ticket.deadline_at - now, now
+        )
+        self._look(now)
+        reason = self._door(ticket, now)
+        if reason is not None:
+            self._refuse(ticket, reason)
+            return
+        place = Waiting(
+            ticket,
+            tenant=ticket.tenant,
+            priority=ticket.priority,
+            cost=self._work_s(ticket.input_tokens, self._output(ticket)),
+            deadline_at=ticket.deadline_at,
+        )
+        place.band = ticket.band
+        ticket.place = place
+        ticket.state = "waiting"
+        if not self.lines and (replica := self._room(ticket, now)) is not None:
+            place.queued_at = now
+            self._send(ticket, replica, now)
+            return
+        for other in self.lines.push(place, now, ticket.weight):
+            self._refuse(other.item, "queue_full")
+        self._changed(ticket.band, now)
+        self._dispatch(now)
+
+    def _look(self, now: float) -> None:
+        if now - self._look_at < LOOK_S:
+            return
+        self._look_at = now
+        if self.model.known:
+            fit = sum(one.admits(now) for one in self.health)
+            most = self.batch.tokens.bound / self.limit.processes
+            seats = min(self._most(), *(one.seats for one in self.work))
+            self.bands.look(self.model, now, fit, seats, most)
+
+    def correct(self, ticket: Ticket, cost: float) -> None:
+        super().correct(ticket, cost)
+        if ticket.state == "sent":
+            self.work[ticket.replica].corrected(ticket)
+
+    def asked(self, ticket: Ticket, now: float) -> None:
+        super().asked(ticket, now)
+        if ticket.state == "sent":
+            self.work[ticket.replica].asked(ticket, now)
+
+    def progress(self, ticket: Ticket, tokens: int, now: float) -> None:
+        if ticket.state != "sent":
+            return
+        self.health[ticket.replica].alive(ticket, now)
+        work = self.work[ticket.replica]
+        if ticket.first_token_at is None:
+            ticket.first_token_at = ticket.sampled_at = now
+            self._first_token(now - ticket.sent_at)
+            work.began(ticket, now)
+            self._peak = max(self._peak, self.loads[ticket.replica].requests)
+        elif now - ticket.sampled_at < SAMPLE_S:
+            return
+        else:
+            work.wrote(ticket, tokens, now)
+            ticket.sampled_at = now
+        self.batch.written += tokens - ticket.sampled_tokens
+        ticket.sampled_tokens = tokens
+
+    def finish(self, ticket: Ticket, now: float, *, ok: bool | None) -> None:
+        if ticket.state == "waiting":
+            self.lines.remove(ticket.place)
+            self._changed(ticket.band, now)
+        elif ticket.state == "sent":
+            if ok is not False:
+                self.work[ticket.replica].wrote(ticket, ticket.output_tokens, now)
+            in_flight = self._give_back(ticket, now, ok=ok)
+            self.batch.written += max(0, ticket.output_tokens - ticket.sampled_tokens)
+            self._learn(ticket, now, in_flight, ok)
+        if ticket.state != "refused":
+            ticket.end("done")
+        self._look(now)
+        self._dispatch(now)
+
+    def _learn(self, ticket: Ticket, now: float, in_flight: int, ok: bool | None) -> None:
+        if ok is None and now < ticket.deadline_at:
+            return
+        took_s = now - ticket.sent_at
+        alone = self.model.alone_s(ticket.input_tokens, max(1, ticket.output_tokens))
+        if True:
+            late = took_s > NEAR * (ticket.deadline_at - ticket.sent_at) or not ok
+            if late and now - self._missed_at < 0.2:
+                late = False
+            elif late:
+                self._missed_at = now
+            step = GIVE * (MISSES - late)
+            self.margin = min(MOST_MARGIN, max(LEAST_MARGIN, self.margin + step))
+        if alone > 0:
+            self.tail.observe(took_s / alone, long=not self._safe(ticket.band))
+        self._peak = max(self._peak, in_flight)
+
+    def _send(self, ticket: Ticket, replica: int, now: float) -> None:
+        super()._send(ticket, replica, now)
+        self.work[replica].sent(ticket, self._output(ticket), now)
+
+    def _give_back(self, ticket: Ticket, now: float, ok: bool | None) -> int:
+        self.work[ticket.replica].ended(ticket, now)
+        return super()._give_back(ticket, now, ok)
+
+    def signals(self, replica: int, *, waiting: int | None, kv_use: float | None) -> None:
+        before = self.loads[replica].waiting
+        super().signals(replica, waiting=waiting, kv_use=kv_use)
+        self.loads[replica].most = math.inf
+        work, stays = self.work[replica], min(before, waiting or 0)
+        now = work.now
+        if stays > 2 and work.stuck():
+            work.full(now)
+        elif waiting == 0:
+            work.free(now, 0.02 * min(work.seats, 1e6))
+        work.shown = waiting is not None
+
+    # -- lines
+
+    def _changed(self, band: int, now: float) -> None:
+        """The lines of a band filled or emptied."""
+        waiting = self._waiting_in(band)
+        drain = self._drains.get(band)
+        if drain is None:
+            drain = self._drains[band] = DrainRate()
+        drain.at(now, busy=bool(waiting))
+        shedder = self._shedder_of(band)
+        if waiting:
+            shedder.occupied(now, waiting)
+        else:
+            shedder.emptied(now, 0)
+
+    def _waiting_in(self, band: int) -> int:
+        return sum(len(lines[band].queue) for lines in self.lines._lines.values() if band in lines)
+
+    def _shedder_of(self, band: int) -> DelayShedder:
+        found = self._shedders.get(band)
+        if found is None:
+            shed = self._settings.shed
+            alone_s = self._alone_s(band)
+            times = max(1.0, alone_s)
+            scaled = ShedSettings(
+                target_s=shed.target_s * times,
+                interval_s=shed.interval_s * times,
+                max_wait_s=shed.max_wait_s * times,
+            )
+            found = self._shedders[band] = DelayShedder(scaled)
+        return found
+
+    def _alone_s(self, band: int) -> float:
+        found = self.bands.get(band)
+        if found is None or not self.model.known:
+            return 0.0
+        i, o, _ = found.usual
+        return self.model.alone_s(i, o)
+
+    # -- decisions
+
+    def _safe(self, band: int) -> bool:
+        return band <= self.bands.safe_to
+
+    def _most(self) -> int:
+        settings = self._settings.limit
+        most = max(settings.initial * 4, 2 * self._peak)
+        return max(1, min(settings.most, most) // self.limit.processes)
+
+    def _door(self, ticket: Ticket, now: float) -> str | None:
+        room = self.has_room(ticket, now)
+        if not room and self._pressed():
+            if _RANK[ticket.priority] > _RANK[self.min_priority]:
+                return "low_priority"
+        left_s = ticket.deadline_at - now
+        if left_s <= 0:
+            return "deadline"
+        if self._out(now):
+            return "engines_out"
+        wait_s = 0.0 if room else self._wait_s(ticket) or 0.0
+        takes_s = self._takes_s(ticket, now)
+        if wait_s + takes_s > left_s and not self._may_try(takes_s, left_s, now):
+            return "deadline"
+        if room or self._safe(ticket.band):
+            return None
+        if self._drains[ticket.band].rate() is None if ticket.band in self._drains else True:
+            at_work = sum(
+                flight.band == ticket.band for one in self.work for flight in one.flights.values()
+            )
+            if self._waiting_in(ticket.band) > max(1, at_work):
+                return "queue_delay"
+        shedder = self._shedder_of(ticket.band)
+        most_s = shedder.most_wait_s(now, excused=not self.model.known)
+        return "queue_delay" if wait_s > most_s else None
+
+    def _wait_s(self, ticket: Ticket) -> float | None:
+        drain = self._drains.get(ticket.band)
+        if drain is None:
+            return None
+        line = self.lines.line(ticket.priority, ticket.band)
+        ahead = line.queue.cost_ahead(
+            ticket.tenant, ticket.priority, ticket.deadline_at, ticket.weight
+        )
+        return drain.wait_s(ahead)
+
+    def _takes_s(self, ticket: Ticket, now: float) -> float:  # type: ignore[override]
+        if not self.model.known:
+            return self._settings.least_s
+        smaller = self.bands.smaller(ticket.band)
+        output = ticket.expected_tokens
+        best = math.inf
+        for at in range(len(self.loads)):
+            work = self.work[at]
+            own = self.model.prompt_s(ticket.input_tokens)
+            if output is None:
+                takes = SURE * (own + self.model.fixed_s)
+            else:
+                context = work.context + ticket.input_tokens + output / 2
+                takes = work.pending_s(now) + own
+                takes += output * self.model.step_s(work.decoding + 1, context)
+                takes /= self._speed(at, smaller, now, None if self._safe(ticket.band) else -1)
+            best = min(best, takes)
+        return max(self._settings.least_s, best)
+
+    def _speed(self, at: int, smaller: list[Usual], now: float, flows: int | None) -> float:
+        """Share of the time that prompts of others leave."""
+        busy = sum(one.rate * self.model.prompt_s(one.input) for one in smaller)
+        busy /= max(1, len(self.loads))
+        if flows is not None:
+            busy += self.work[at].flow(now, {one.band for one in smaller})
+        return max(0.1, 1 - busy)
+
+    def _fit(self, ticket: Ticket, now: float) -> list[int]:
+        safe = self._safe(ticket.band)
+        smaller = self.bands.smaller(ticket.band)
+        most = int(self._most() * (1 - self.hold))
+        tokens = self.batch.tokens.bound * (1 - self.hold) / self.limit.processes
+        fit = [
+            at
+            for at, load in enumerate(self.loads)
+            if not load.full
+            and load.requests < load.most
+            and self.health[at].admits(now)
+            and (
+                not load.requests
+                or (
+                    load.requests < min(most, self.work[at].seats)
+                    and load.cost + ticket.cost <= tokens
+                    and self._harmless(at, ticket, now, smaller, safe, (min(most, self.work[at].seats), tokens))
+                )
+            )
+        ]
+        return [at for at in fit if not self.loads[at].crowded] or fit
+
+    def _harmless(
+        self,
+        at: int,
+        ticket: Ticket,
+        now: float,
+        smaller: list[Usual],
+        safe: bool,
+        room: tuple[float, float],
+    ) -> bool:
+        """Whether it takes nothing that smaller ones need, and makes nobody late."""
+        model, work, load = self.model, self.work[at], self.loads[at]
+        if not model.known:
+            return load.cost + ticket.cost <= self._settings.cold_tokens / self.limit.processes
+        if smaller:
+            places = tokens = 0.0
+            counts: dict[int, int] = {}
+            for flight in work.flights.values():
+                counts[flight.band] = counts.get(flight.band, 0) + 1
+            for one in smaller:
+                spare = one.at_work + 2 * math.sqrt(one.at_work) + 1 - counts.get(one.band, 0)
+                if spare > 0:
+                    places += spare
+                    tokens += spare * (one.input + one.output)
+            if load.requests + 1 + places > room[0] or load.cost + ticket.cost + tokens > room[1]:
+                return False
+        if safe and not smaller:
+            return True
+        if not safe and self._held_band >= 0 and self._held_band != ticket.band:
+            if load.cost + ticket.cost + self._held > room[1]:
+                return False
+        if ticket.input_tokens > 2 * model.longest:
+            # Nothing is known of prompts so long: one at a time shows it.
+            return work.pending <= 0.1 * ticket.input_tokens
+        output = self._output(ticket)
+        context = work.context + ticket.input_tokens + output / 2
+        step = model.step_s(work.decoding + 1, context)
+        prompt = work.pending_s(now) + model.prompt_s(ticket.input_tokens)
+        speed = self._speed(at, smaller, now, -1)
+        if not safe:
+            speed *= self._fair(ticket.band)
+        for one in smaller:
+            takes = (prompt + model.prompt_s(one.input) + one.output * step) / speed
+            if takes > self.margin * one.allowed_s:
+                return False
+        for deadline_at, rest, band, spare in self._tightest(at, now):
+            if safe and band > ticket.band - ONE_SIZE:
+                continue
+            left = deadline_at - now - spare
+            if prompt + rest * step > left * speed and rest * step < left:
+                return False
+        return True
+
+    def _fair(self, band: int) -> float:
+        """The part of what the safe leave that is not held for others who wait."""
+        others = {
+            line.band for line in self.lines.order(self.bands.safe_to) if not self._safe(line.band)
+        }
+        others.discard(band)
+        return 1.0 / (1 + len(others))
+
+    def _tightest(self, at: int, now: float) -> list[tuple[float, float, int, float]]:
+        """Flights nearest to their deadlines: deadline, tokens left, band."""
+        made_at, found = self._tight[at]
+        if now - made_at < REFRESH_S:
+            return found
+        work = self.work[at]
+        step = max(1e-6, self.model.step_s(work.decoding, work.context))
+        rows = []
+        for ticket, flight in work.flights.items():
+            if flight.begun:
+                rest = max(1.0, flight.output - flight.seen - (now - flight.seen_at) / step)
+            else:
+                rest = float(flight.output)
+            spare = (1 - self.margin) * (ticket.deadline_at - ticket.sent_at)
+            end = ticket.deadline_at
+            rows.append((end - spare - rest * step, end, rest, flight.band, spare))
+        rows.sort()
+        found = [row[1:] for row in rows[:TIGHT]]
+        self._tight[at] = (now, found)
+        return found
+
+    def _dispatch(self, now: float) -> None:
+        while self.lines:
+            if not self._dispatch_one(now):
+                break
+
+    def _dispatch_one(self, now: float) -> bool:
+        """Send or refuse the first head that can be; False: all wait on."""
+        self._held, self._held_band = 0.0, -1
+        for line in self.lines.order(self.bands.safe_to):
+            head = line.queue.peek()
+            assert head is not None
+            replica = self._room(head.item, now)
+            if replica is None:
+                reason = self._stands(head, now)
+                if reason is not None or now >= head.deadline_at:
+                    self.lines.remove(head)
+                    self._changed(line.band, now)
+                    self._refuse(head.item, reason or "deadline")
+                    return True
+                if self._held_band < 0:
+                    self._held, self._held_band = head.item.cost, line.band
+                continue
+            self._take(line, head, replica, now)
+            return True
+        return False
+
+    def _take(
+        self, line: BandLine[Ticket], head: Waiting[Ticket], replica: int, now: float
+    ) -> None:
+        waited = now - head.queued_at
+        tag = line.tag
+        self.lines.take(line)
+        ticket = head.item
+        if now + self._takes_s(ticket, now) >= ticket.deadline_at:
+            line.tag = tag
+            self._refuse(ticket, "deadline")
+        elif not self._safe(line.band) and self._shedder_of(line.band).sheds(
+            waited, now, self._waiting_in(line.band)
+        ):
+            line.tag = tag
+            self._refuse(ticket, "queue_delay")
+        else:
+            drain = self._drains.get(line.band)
+            if drain is not None:
+                drain.done(head.cost, now)
+            self._send(ticket, replica, now)
+        self._changed(line.band, now)
+
+
+SURE = 0.5
+NEAR = 0.85
+"""Of its time, from which an answer counts as nearly late."""
+MISSES, GIVE = 0.02, 0.05
+LEAST_MARGIN, MOST_MARGIN = 0.3, 0.9
