@@ -324,7 +324,7 @@ class EngineGate(PoolGate):
                 or (
                     load.requests < min(most, self.work[at].seats)
                     and load.cost + ticket.cost <= tokens
-                    and self._harmless(at, ticket, now, smaller, safe, (min(most, self.work[at].seats), tokens))
+                    and self._harmless(at, ticket, now, smaller, safe, (self.work[at].seats, tokens))
                 )
             )
         ]
@@ -344,16 +344,15 @@ class EngineGate(PoolGate):
         if not model.known:
             return load.cost + ticket.cost <= self._settings.cold_tokens / self.limit.processes
         if smaller:
-            places = tokens = 0.0
-            counts: dict[int, int] = {}
-            for flight in work.flights.values():
-                counts[flight.band] = counts.get(flight.band, 0) + 1
-            for one in smaller:
-                spare = one.at_work + 2 * math.sqrt(one.at_work) + 1 - counts.get(one.band, 0)
-                if spare > 0:
-                    places += spare
-                    tokens += spare * (one.input + one.output)
-            if load.requests + 1 + places > room[0] or load.cost + ticket.cost + tokens > room[1]:
+            mine = ticket.band - ONE_SIZE
+            there = sum(flight.band <= mine for flight in work.flights.values())
+            usual = sum(one.at_work for one in smaller)
+            held = sum(one.at_work * (one.input + one.output) for one in smaller)
+            most = usual + 2 * math.sqrt(usual) + 1
+            spare = max(0.0, most - there)
+            if load.requests + 1 + spare > room[0]:
+                return False
+            if usual and load.cost + ticket.cost + spare * held / usual > room[1]:
                 return False
         if safe and not smaller:
             return True

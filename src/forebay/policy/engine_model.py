@@ -3,7 +3,7 @@
 An engine with continuous batching works in steps. A step writes one token for each of ``n``
 sequences, which hold ``t`` tokens of context together, and prefills some prompt tokens beside::
 
-    first token = first + prefill x + square x^2     x: prompt tokens
+    first token = first + prefill x                   x: prompt tokens
     step        = fixed + sequence n + context t + beside c         c: tokens prefilled in the step
 
 Both are fitted by non-negative least squares of relative errors, over *bins* of similar conditions
@@ -92,11 +92,11 @@ class EngineModel:
                  "prefill_s", "sequence_s", "square_s")  # fmt: skip
 
     def __init__(self) -> None:
-        self._firsts = _Bins(3)
+        self._firsts = _Bins(2)
         self._steps = _Bins(4)
         self._seen = [0, 0]
         self.longest = 0.0  # prompt tokens that a first token waited for, at most
-        self.first_s = self.prefill_s = self.square_s = 0.0
+        self.first_s = self.prefill_s = 0.0
         self.fixed_s = self.sequence_s = self.context_s = self.beside_s = 0.0
 
     @property
@@ -110,7 +110,7 @@ class EngineModel:
 
     def prompt_s(self, tokens: float) -> float:
         """Seconds of the engine that a prompt takes."""
-        return self.prefill_s * tokens + self.square_s * tokens * tokens
+        return self.prefill_s * tokens
 
     def alone_s(self, input_tokens: float, output_tokens: float) -> float:
         """Seconds such a request takes in an empty engine."""
@@ -145,16 +145,16 @@ class EngineModel:
             self.fixed_s, self.sequence_s, self.context_s, self.beside_s = found
 
     def began(
-        self, took_s: float, tokens: float, squares: float, now: float, *, clear: bool
+        self, took_s: float, tokens: float, now: float, *, clear: bool
     ) -> None:
         """Note a first token, its prompt and those before it; ``clear``: (nearly) none were."""
         self.longest = max(self.longest, tokens)
         weight = 1.0 if clear else UNCLEAR
-        self._firsts.add((_size(tokens), clear), (1.0, tokens, squares, took_s, weight), now)
+        self._firsts.add((_size(tokens), clear), (1.0, tokens, took_s, weight), now)
         self._seen[0] += 1
         if self._seen[0] <= 2 * LEARNED_AFTER or self._seen[0] % SOLVE_EVERY == 0:
-            start = (self.first_s, self.prefill_s, self.square_s)
-            self.first_s, self.prefill_s, self.square_s = self._firsts.fit(now, start)
+            start = (self.first_s, self.prefill_s)
+            self.first_s, self.prefill_s = self._firsts.fit(now, start)
 
     def statistics(self) -> dict[str, float]:
         """The terms, in seconds."""

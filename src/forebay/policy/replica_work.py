@@ -19,7 +19,7 @@ PEAK_S = 5.0
 class Flight:
     """One request on a replica."""
 
-    __slots__ = ("at", "band", "before", "before_squares", "begun", "context", "due_s", "input", "output", "seen", "seen_at",
+    __slots__ = ("at", "band", "before", "begun", "context", "due_s", "input", "output", "seen", "seen_at",
                  "snap")  # fmt: skip
 
     def __init__(self, band: int, input_tokens: int, output_tokens: int, now: float) -> None:
@@ -29,7 +29,7 @@ class Flight:
         self.context = self.input + self.output / 2
         self.begun = False
         self.at = now  # it went to the engine
-        self.before = self.before_squares = 0.0  # prompts that others had still to read then
+        self.before = 0.0  # prompts that others had still to read then
         self.due_s = 0.0  # in which its first token was expected
         self.seen = 0  # tokens it had written at ``seen_at``
         self.seen_at = now
@@ -132,7 +132,6 @@ class ReplicaWork:
         self.model.began(
             now - flight.at,
             flight.before + flight.input,
-            flight.before_squares + flight.input * flight.input,
             now,
             clear=flight.before <= CLEAR * flight.input,
         )
@@ -184,11 +183,7 @@ class ReplicaWork:
         if not self.unread:
             return 0.0
         prompt_s = self.model.prompt_s
-        if len(self.unread) <= 8:
-            whole_s = sum(prompt_s(flight.input) for flight in self.unread.values())
-        else:
-            count = len(self.unread)
-            whole_s = count * prompt_s(self.pending / count)
+        whole_s = prompt_s(self.pending)
         head = next(iter(self.unread.values()))
         return max(0.0, whole_s - self._head_share(now) * prompt_s(head.input))
 
@@ -217,7 +212,6 @@ class ReplicaWork:
         flight.before = self.pending
         for head in self.unread.values():
             flight.before -= self._head_share(now) * head.input
-            flight.before_squares = flight.before * self.pending / len(self.unread)
             break
         flight.at = flight.seen_at = now
         self.unread[ticket] = flight
