@@ -133,7 +133,7 @@ class Bands:
                     takes_s = self._takes_s(model, other, prefill, token_s)
                     other.at_work = other.rate / replicas * takes_s
                     places += other.at_work
-                    held += other.at_work * (other.input + other.output)
+                    held += other.at_work * (other.input + other.output / 2)
                     fits = fits and takes_s <= DEADLINE_SHARE * other.allowed_s
                 fits = fits and places <= most and held <= tokens
             if not fits:

@@ -29,6 +29,8 @@ PRIOR = (3e-5, 1e-4)
 """Seconds of a prompt token and of a written one in company, until they are known: for bands."""
 BESIDE = 64.0
 """Sequences that share a step, for the size of a request."""
+AHEAD = (0, 16, 64, 256, 1024, 4096)
+"""Written tokens from now on, after which the memory held is looked at."""
 TIGHT = 12
 """Flights that are looked at closely: those nearest to their deadlines."""
 REFRESH_S = 0.02
@@ -45,10 +47,12 @@ class EngineGate(PoolGate):
         self.queue = self.lines  # type: ignore[assignment]
         self.work = tuple(ReplicaWork(self.model) for _ in replicas)
         self._drains: dict[int, DrainRate] = {}
+        self._shed_at: dict[int, float] = {}
         self._shedders: dict[int, DelayShedder] = {}
         self._tight: list[tuple[float, list[tuple[float, float, int, float]]]] = [
             (-math.inf, []) for _ in replicas
         ]
+        self._ahead: list[list[float]] = [[0.0] * len(AHEAD) for _ in replicas]
         self._look_at = -math.inf
         self._peak = 0
         self.margin = 0.8
@@ -178,7 +182,11 @@ class EngineGate(PoolGate):
 
     def _send(self, ticket: Ticket, replica: int, now: float) -> None:
         super()._send(ticket, replica, now)
-        self.work[replica].sent(ticket, self._output(ticket), now)
+        output = self._output(ticket)
+        self.work[replica].sent(ticket, output, now)
+        for place, tokens in enumerate(AHEAD):
+            if tokens <= output:
+                self._ahead[replica][place] += ticket.input_tokens + tokens
 
     def _give_back(self, ticket: Ticket, now: float, ok: bool | None) -> int:
         self.work[ticket.replica].ended(ticket, now)
@@ -190,7 +198,7 @@ class EngineGate(PoolGate):
         self.loads[replica].most = math.inf
         work, stays = self.work[replica], min(before, waiting or 0)
         now = work.now
-        if stays > 2 and work.stuck():
+        if work.stuck(now) and stays > 2:
             work.full(now)
         elif waiting == 0:
             work.free(now, 0.02 * min(work.seats, 1e6))
@@ -205,7 +213,7 @@ class EngineGate(PoolGate):
         if drain is None:
             drain = self._drains[band] = DrainRate()
         drain.at(now, busy=bool(waiting))
-        shedder = self._shedder_of(band)
+        shedder = self._shedder_of(band, now)
         if waiting:
             shedder.occupied(now, waiting)
         else:
@@ -214,26 +222,27 @@ class EngineGate(PoolGate):
     def _waiting_in(self, band: int) -> int:
         return sum(len(lines[band].queue) for lines in self.lines._lines.values() if band in lines)
 
-    def _shedder_of(self, band: int) -> DelayShedder:
+    def _shedder_of(self, band: int, now: float) -> DelayShedder:
         found = self._shedders.get(band)
-        if found is None:
+        if found is None or (now - self._shed_at[band] > 5.0 and not self._waiting_in(band)):
+            self._shed_at[band] = now
             shed = self._settings.shed
-            alone_s = self._alone_s(band)
-            times = max(1.0, alone_s)
+            alone_s, slack_s = self._alone_s(band)
             scaled = ShedSettings(
-                target_s=shed.target_s * times,
-                interval_s=shed.interval_s * times,
-                max_wait_s=shed.max_wait_s * times,
+                target_s=max(shed.target_s, min(0.15 * slack_s, 2 * alone_s)),
+                interval_s=max(shed.interval_s, alone_s),
+                max_wait_s=max(shed.max_wait_s, min(0.5 * slack_s, 6 * alone_s)),
             )
             found = self._shedders[band] = DelayShedder(scaled)
         return found
 
-    def _alone_s(self, band: int) -> float:
+    def _alone_s(self, band: int) -> tuple[float, float]:
         found = self.bands.get(band)
         if found is None or not self.model.known:
-            return 0.0
-        i, o, _ = found.usual
-        return self.model.alone_s(i, o)
+            return 0.0, 0.0
+        i, o, allowed_s = found.usual
+        alone_s = self.model.alone_s(i, o)
+        return alone_s, max(0.0, allowed_s - alone_s)
 
     # -- decisions
 
@@ -265,9 +274,9 @@ class EngineGate(PoolGate):
             at_work = sum(
                 flight.band == ticket.band for one in self.work for flight in one.flights.values()
             )
-            if self._waiting_in(ticket.band) > max(1, at_work):
+            if self._waiting_in(ticket.band) > max(4, at_work):
                 return "queue_delay"
-        shedder = self._shedder_of(ticket.band)
+        shedder = self._shedder_of(ticket.band, now)
         most_s = shedder.most_wait_s(now, excused=not self.model.known)
         return "queue_delay" if wait_s > most_s else None
 
@@ -289,7 +298,7 @@ class EngineGate(PoolGate):
         best = math.inf
         for at in range(len(self.loads)):
             work = self.work[at]
-            own = self.model.prompt_s(ticket.input_tokens)
+            own = self.model.prompt_s(ticket.input_tokens, work.step_s)
             if output is None:
                 takes = SURE * (own + self.model.fixed_s)
             else:
@@ -323,12 +332,24 @@ class EngineGate(PoolGate):
                 not load.requests
                 or (
                     load.requests < min(most, self.work[at].seats)
-                    and load.cost + ticket.cost <= tokens
+                    and self._holds(at, ticket, now, tokens)
                     and self._harmless(at, ticket, now, smaller, safe, (self.work[at].seats, tokens))
                 )
             )
         ]
         return [at for at in fit if not self.loads[at].crowded] or fit
+
+    def _holds(self, at: int, ticket: Ticket, now: float, tokens: float) -> bool:
+        """Whether its memory lasts, at every moment ahead, for what is there and for it."""
+        if math.isinf(tokens):
+            return True
+        self._tightest(at, now)
+        output = self._output(ticket)
+        return all(
+            held + ticket.input_tokens + ahead <= tokens
+            for ahead, held in zip(AHEAD, self._ahead[at], strict=True)
+            if ahead <= output
+        )
 
     def _harmless(
         self,
@@ -347,17 +368,17 @@ class EngineGate(PoolGate):
             mine = ticket.band - ONE_SIZE
             there = sum(flight.band <= mine for flight in work.flights.values())
             usual = sum(one.at_work for one in smaller)
-            held = sum(one.at_work * (one.input + one.output) for one in smaller)
+            held = sum(one.at_work * (one.input + one.output / 2) for one in smaller)
             most = usual + 2 * math.sqrt(usual) + 1
             spare = max(0.0, most - there)
             if load.requests + 1 + spare > room[0]:
                 return False
-            if usual and load.cost + ticket.cost + spare * held / usual > room[1]:
+            if usual and not self._holds(at, ticket, now, room[1] - spare * held / usual):
                 return False
         if safe and not smaller:
             return True
         if not safe and self._held_band >= 0 and self._held_band != ticket.band:
-            if load.cost + ticket.cost + self._held > room[1]:
+            if not self._holds(at, ticket, now, room[1] - self._held):
                 return False
         if ticket.input_tokens > 2 * model.longest:
             # Nothing is known of prompts so long: one at a time shows it.
@@ -365,12 +386,12 @@ class EngineGate(PoolGate):
         output = self._output(ticket)
         context = work.context + ticket.input_tokens + output / 2
         step = model.step_s(work.decoding + 1, context)
-        prompt = work.pending_s(now) + model.prompt_s(ticket.input_tokens)
+        prompt = work.pending_s(now) + model.prompt_s(ticket.input_tokens, work.step_s)
         speed = self._speed(at, smaller, now, -1)
         if not safe:
             speed *= self._fair(ticket.band)
         for one in smaller:
-            takes = (prompt + model.prompt_s(one.input) + one.output * step) / speed
+            takes = (prompt + model.prompt_s(one.input, step) + one.output * step) / speed
             if takes > self.margin * one.allowed_s:
                 return False
         for deadline_at, rest, band, spare in self._tightest(at, now):
@@ -397,17 +418,23 @@ class EngineGate(PoolGate):
         work = self.work[at]
         step = max(1e-6, self.model.step_s(work.decoding, work.context))
         rows = []
+        ahead = [0.0] * len(AHEAD)
         for ticket, flight in work.flights.items():
             if flight.begun:
                 rest = max(1.0, flight.output - flight.seen - (now - flight.seen_at) / step)
             else:
                 rest = float(flight.output)
+            there = flight.input + flight.output - rest
+            for place, tokens in enumerate(AHEAD):
+                if tokens > rest:
+                    break
+                ahead[place] += there + tokens
             spare = (1 - self.margin) * (ticket.deadline_at - ticket.sent_at)
             end = ticket.deadline_at
             rows.append((end - spare - rest * step, end, rest, flight.band, spare))
         rows.sort()
         found = [row[1:] for row in rows[:TIGHT]]
-        self._tight[at] = (now, found)
+        self._tight[at], self._ahead[at] = (now, found), ahead
         return found
 
     def _dispatch(self, now: float) -> None:
@@ -446,7 +473,7 @@ class EngineGate(PoolGate):
         if now + self._takes_s(ticket, now) >= ticket.deadline_at:
             line.tag = tag
             self._refuse(ticket, "deadline")
-        elif not self._safe(line.band) and self._shedder_of(line.band).sheds(
+        elif not self._safe(line.band) and self._shedder_of(line.band, now).sheds(
             waited, now, self._waiting_in(line.band)
         ):
             line.tag = tag

@@ -3,7 +3,7 @@
 An engine with continuous batching works in steps. A step writes one token for each of ``n``
 sequences, which hold ``t`` tokens of context together, and prefills some prompt tokens beside::
 
-    first token = first + prefill x                   x: prompt tokens
+    first token = first + prefill x + chunk x step    x: prompt tokens up to the own
     step        = fixed + sequence n + context t + beside c         c: tokens prefilled in the step
 
 Both are fitted by non-negative least squares of relative errors, over *bins* of similar conditions
@@ -21,7 +21,7 @@ LEARNED_AFTER = 8
 """Samples before the model is believed."""
 FRESH = 0.15
 """Weight of a new sample in the mean of its bin."""
-UNCLEAR = 0.05
+UNCLEAR = 0.2
 """Weight of first tokens that waited for other prompts, of which it is guessed what was left."""
 MAX_BINS = 64
 MEMORY_S = 120.0
@@ -88,15 +88,15 @@ class _Bins:
 class EngineModel:
     """Seconds of one engine, from input and output tokens; see the module for the terms."""
 
-    __slots__ = ("_firsts", "_seen", "_steps", "beside_s", "context_s", "first_s", "fixed_s", "longest",
+    __slots__ = ("_firsts", "_seen", "_steps", "beside_s", "chunk", "context_s", "first_s", "fixed_s", "longest",
                  "prefill_s", "sequence_s", "square_s")  # fmt: skip
 
     def __init__(self) -> None:
-        self._firsts = _Bins(2)
+        self._firsts = _Bins(3)
         self._steps = _Bins(4)
         self._seen = [0, 0]
         self.longest = 0.0  # prompt tokens that a first token waited for, at most
-        self.first_s = self.prefill_s = 0.0
+        self.first_s = self.prefill_s = self.chunk = 0.0
         self.fixed_s = self.sequence_s = self.context_s = self.beside_s = 0.0
 
     @property
@@ -108,9 +108,9 @@ class EngineModel:
         """Seconds of a step without prefill."""
         return self.fixed_s + self.sequence_s * sequences + self.context_s * context
 
-    def prompt_s(self, tokens: float) -> float:
-        """Seconds of the engine that a prompt takes."""
-        return self.prefill_s * tokens
+    def prompt_s(self, tokens: float, step_s: float = 0.0) -> float:
+        """Seconds of the engine that a prompt takes beside answers whose step takes ``step_s``."""
+        return (self.prefill_s + self.chunk * step_s) * tokens
 
     def alone_s(self, input_tokens: float, output_tokens: float) -> float:
         """Seconds such a request takes in an empty engine."""
@@ -145,16 +145,20 @@ class EngineModel:
             self.fixed_s, self.sequence_s, self.context_s, self.beside_s = found
 
     def began(
-        self, took_s: float, tokens: float, now: float, *, clear: bool
+        self, took_s: float, tokens: float, now: float, *, step_s: float, clear: bool
     ) -> None:
-        """Note a first token, its prompt and those before it; ``clear``: (nearly) none were."""
+        """Note a first token, its prompt and those before it; ``clear``: (nearly) none were.
+
+        ``step_s``: what a step of the answers beside it takes.
+        """
         self.longest = max(self.longest, tokens)
         weight = 1.0 if clear else UNCLEAR
-        self._firsts.add((_size(tokens), clear), (1.0, tokens, took_s, weight), now)
+        key = (_size(tokens), _size(1e3 * step_s), clear)
+        self._firsts.add(key, (1.0, tokens, tokens * step_s, took_s, weight), now)
         self._seen[0] += 1
         if self._seen[0] <= 2 * LEARNED_AFTER or self._seen[0] % SOLVE_EVERY == 0:
-            start = (self.first_s, self.prefill_s)
-            self.first_s, self.prefill_s = self._firsts.fit(now, start)
+            start = (self.first_s, self.prefill_s, self.chunk)
+            self.first_s, self.prefill_s, self.chunk = self._firsts.fit(now, start)
 
     def statistics(self) -> dict[str, float]:
         """The terms, in seconds."""

@@ -39,7 +39,7 @@ class Flight:
 class ReplicaWork:
     """Flights of one replica, and sums over time of who writes, what they hold, what is read."""
 
-    __slots__ = ("_at", "_context_s", "_flows", "_flows_at", "_peak_at", "_peaks", "_read", "_read_at", "_sequence_s", "_shrunk_at", "context", "decoding",
+    __slots__ = ("_at", "_context_s", "_flows", "_flows_at", "_mark", "_peak_at", "_peaks", "_read", "_read_at", "_sequence_s", "_shrunk_at", "context", "decoding",
                  "flights", "model", "pending", "seats", "shown", "unread")  # fmt: skip
 
     def __init__(self, model: EngineModel) -> None:
@@ -55,6 +55,7 @@ class ReplicaWork:
         self.shown = False  # it tells how many wait in it
         self.seats = math.inf  # sequences it takes at once, where it has shown that
         self._shrunk_at = -math.inf
+        self._mark = (-math.inf, 0)
         self._peaks = [0, 0]  # most that wrote at once in this period and in the one before
         self._peak_at = 0.0
         self._flows: dict[int, float] = {}  # by band, seconds of prompts sent of late
@@ -72,9 +73,21 @@ class ReplicaWork:
             self._flows = {band: kept * s for band, s in self._flows.items() if s > 1e-6}
             self._flows_at = now
 
-    def stuck(self) -> bool:
-        """Whether as many write as ever of late: what waits then waits for one of them to end."""
-        return self.decoding >= 0.95 * max(self._peaks)
+    @property
+    def step_s(self) -> float:
+        """A step of those that write now, without prompts."""
+        return self.model.step_s(self.decoding, self.context)
+
+    def stuck(self, now: float) -> bool:
+        """Whether as many write as ever of late, and did a moment ago.
+
+        What waits then waits for one of them to end, and not for a prompt to be read.
+        """
+        marked_at, marked = self._mark
+        if now - marked_at > 0.5:
+            self._mark = (now, self.decoding)
+        same = abs(self.decoding - marked) <= max(0.5, 0.02 * marked)
+        return same and 0.5 < now - marked_at < 2.5 and self.decoding >= 0.97 * max(self._peaks)
 
     def full(self, now: float) -> None:
         """It lets requests wait: those that write at once are what it takes."""
@@ -97,7 +110,7 @@ class ReplicaWork:
         flight = Flight(ticket.band, ticket.input_tokens, output, now)
         self.flights[ticket] = flight
         flight.due_s = self.pending_s(now) + self.model.first_s
-        flight.due_s += self.model.prompt_s(flight.input) + self.model.step_s(0, self.context)
+        flight.due_s += self.model.prompt_s(flight.input, self.step_s) + self.model.step_s(0, self.context)
         self._queue(ticket, flight, now)
         self._fade(now)
         prompt_s = self.model.prompt_s(flight.input)
@@ -125,7 +138,7 @@ class ReplicaWork:
             return
         self._pass(now)
         if self.model.known and now - flight.at > LATE_FACTOR * flight.due_s + LATE_S:
-            if not self.shown and self.stuck():
+            if not self.shown and self.decoding and self.stuck(now):
                 self.full(now)
         elif self.seats < math.inf:
             self.free(now, 0.25)
@@ -133,6 +146,7 @@ class ReplicaWork:
             now - flight.at,
             flight.before + flight.input,
             now,
+            step_s=self.step_s,
             clear=flight.before <= CLEAR * flight.input,
         )
         self._unqueue(ticket, flight)
@@ -183,14 +197,15 @@ class ReplicaWork:
         if not self.unread:
             return 0.0
         prompt_s = self.model.prompt_s
-        whole_s = prompt_s(self.pending)
+        step_s = self.step_s
+        whole_s = prompt_s(self.pending, step_s)
         head = next(iter(self.unread.values()))
-        return max(0.0, whole_s - self._head_share(now) * prompt_s(head.input))
+        return max(0.0, whole_s - self._head_share(now) * prompt_s(head.input, step_s))
 
     def _head_share(self, now: float) -> float:
         """The part of the first unread prompt that is probably read by now."""
         for flight in self.unread.values():
-            takes_s = self.model.prompt_s(flight.input)
+            takes_s = self.model.prompt_s(flight.input, self.step_s)
             since = max(flight.at, self._read_at)
             return min(1.0, max(0.0, now - since) / takes_s) if takes_s > 0 else 0.0
         return 0.0
