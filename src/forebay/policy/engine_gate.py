@@ -55,7 +55,7 @@ class EngineGate(PoolGate):
         self._ahead: list[list[float]] = [[0.0] * len(AHEAD) for _ in replicas]
         self._look_at = -math.inf
         self._peak = 0
-        self.margin = 0.8
+        self.margin = 0.75
         self._missed_at = -math.inf
         self._held = 0.0  # tokens that the head whose turn it is waits for
         self._held_band = -1
@@ -201,7 +201,7 @@ class EngineGate(PoolGate):
         if work.stuck(now) and stays > 2:
             work.full(now)
         elif waiting == 0:
-            work.free(now, 0.02 * min(work.seats, 1e6))
+            work.free(now, 0.1 * work.seats)
         work.shown = waiting is not None
 
     # -- lines
@@ -388,8 +388,6 @@ class EngineGate(PoolGate):
         step = model.step_s(work.decoding + 1, context)
         prompt = work.pending_s(now) + model.prompt_s(ticket.input_tokens, work.step_s)
         speed = self._speed(at, smaller, now, -1)
-        if not safe:
-            speed *= self._fair(ticket.band)
         for one in smaller:
             takes = (prompt + model.prompt_s(one.input, step) + one.output * step) / speed
             if takes > self.margin * one.allowed_s:
@@ -490,4 +488,4 @@ SURE = 0.5
 NEAR = 0.85
 """Of its time, from which an answer counts as nearly late."""
 MISSES, GIVE = 0.02, 0.05
-LEAST_MARGIN, MOST_MARGIN = 0.3, 0.9
+LEAST_MARGIN, MOST_MARGIN = 0.3, 0.8

@@ -7,6 +7,8 @@ import math
 from forebay.policy.engine_model import EngineModel
 from forebay.policy.ticket import Ticket
 
+SEATS = 256.0
+"""What vLLM and SGLang take by default."""
 FLOW_S = 2.0
 LATE_FACTOR, LATE_S = 3.0, 0.3
 """A first token that comes later than this says that the request waited for a seat."""
@@ -53,7 +55,7 @@ class ReplicaWork:
         self._read_at = 0.0
         self._at = self._sequence_s = self._context_s = 0.0
         self.shown = False  # it tells how many wait in it
-        self.seats = math.inf  # sequences it takes at once, where it has shown that
+        self.seats = SEATS  # sequences it takes at once, until it shows another number
         self._shrunk_at = -math.inf
         self._mark = (-math.inf, 0)
         self._peaks = [0, 0]  # most that wrote at once in this period and in the one before
@@ -140,7 +142,7 @@ class ReplicaWork:
         if self.model.known and now - flight.at > LATE_FACTOR * flight.due_s + LATE_S:
             if not self.shown and self.decoding and self.stuck(now):
                 self.full(now)
-        elif self.seats < math.inf:
+        elif not self.shown and self.decoding >= 0.8 * self.seats:
             self.free(now, 0.25)
         self.model.began(
             now - flight.at,
