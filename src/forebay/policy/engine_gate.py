@@ -201,7 +201,7 @@ class EngineGate(PoolGate):
         if work.stuck(now) and stays > 2:
             work.full(now)
         elif waiting == 0:
-            work.free(now, 0.1 * work.seats)
+            work.free(now)
         work.shown = waiting is not None
 
     # -- lines

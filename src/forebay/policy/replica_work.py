@@ -9,6 +9,7 @@ from forebay.policy.ticket import Ticket
 
 SEATS = 256.0
 """What vLLM and SGLang take by default."""
+FIRST_GROWTH, PAUSE_S, MAX_PAUSE_S = 4.0, 2.0, 60.0
 FLOW_S = 2.0
 LATE_FACTOR, LATE_S = 3.0, 0.3
 """A first token that comes later than this says that the request waited for a seat."""
@@ -41,7 +42,7 @@ class Flight:
 class ReplicaWork:
     """Flights of one replica, and sums over time of who writes, what they hold, what is read."""
 
-    __slots__ = ("_at", "_context_s", "_flows", "_flows_at", "_mark", "_peak_at", "_peaks", "_read", "_read_at", "_sequence_s", "_shrunk_at", "context", "decoding",
+    __slots__ = ("_at", "_context_s", "_flows", "_flows_at", "_growth", "_grown_at", "_mark", "_pause_s", "_peak_at", "_peaks", "_read", "_read_at", "_sequence_s", "_shrunk_at", "context", "decoding",
                  "flights", "model", "pending", "seats", "shown", "unread")  # fmt: skip
 
     def __init__(self, model: EngineModel) -> None:
@@ -56,7 +57,8 @@ class ReplicaWork:
         self._at = self._sequence_s = self._context_s = 0.0
         self.shown = False  # it tells how many wait in it
         self.seats = SEATS  # sequences it takes at once, until it shows another number
-        self._shrunk_at = -math.inf
+        self._shrunk_at = self._grown_at = -math.inf
+        self._growth, self._pause_s = FIRST_GROWTH, PAUSE_S
         self._mark = (-math.inf, 0)
         self._peaks = [0, 0]  # most that wrote at once in this period and in the one before
         self._peak_at = 0.0
@@ -96,11 +98,17 @@ class ReplicaWork:
         if now - self._shrunk_at > 1.0:
             self._shrunk_at = now
             self.seats = max(1.0, min(self.seats, max(self._peaks)))
+            self._growth = FIRST_GROWTH
+            self._pause_s = min(MAX_PAUSE_S, 2 * self._pause_s)
 
-    def free(self, now: float, seats: float) -> None:
+    def free(self, now: float) -> None:
         """Nothing waits in it though its seats are taken: perhaps it has more."""
-        if self.decoding >= 0.8 * self.seats and now - self._shrunk_at > 2.0:
-            self.seats += seats
+        if self.decoding < 0.95 * self.seats - 1:
+            return
+        if now - self._shrunk_at > self._pause_s and now - self._grown_at > 1.0:
+            self._grown_at = now
+            self.seats += self._growth
+            self._growth *= 2
 
     @property
     def now(self) -> float:
@@ -139,18 +147,22 @@ class ReplicaWork:
         if flight is None:
             return
         self._pass(now)
-        if self.model.known and now - flight.at > LATE_FACTOR * flight.due_s + LATE_S:
-            if not self.shown and self.decoding and self.stuck(now):
+        took_s = now - flight.at
+        late = self.model.known and took_s > LATE_FACTOR * flight.due_s + LATE_S
+        if not self.shown:
+            if late and self.decoding and self.stuck(now):
                 self.full(now)
-        elif not self.shown and self.decoding >= 0.8 * self.seats:
-            self.free(now, 0.25)
-        self.model.began(
-            now - flight.at,
-            flight.before + flight.input,
-            now,
-            step_s=self.step_s,
-            clear=flight.before <= CLEAR * flight.input,
-        )
+            elif not late:
+                self.free(now)
+        if not late or self.decoding < 0.9 * self.seats:
+            # What waited for a seat says nothing of prompts.
+            self.model.began(
+                took_s,
+                flight.before + flight.input,
+                now,
+                step_s=self.step_s,
+                clear=flight.before <= CLEAR * flight.input,
+            )
         self._unqueue(ticket, flight)
         self._read += flight.input
         self._read_at = now
