@@ -23,11 +23,11 @@ FRESH = 0.15
 """Weight of a new sample in the mean of its bin."""
 UNCLEAR = 0.2
 """Weight of first tokens that waited for other prompts, of which it is guessed what was left."""
-MAX_BINS = 64
+MAX_BINS = 128
 MEMORY_S = 120.0
 """A bin that nothing fell into for so long is forgotten."""
 SOLVE_EVERY = 16
-SWEEPS = 30
+RIDGE = 1e-5
 SHORTEST_S = 1e-5
 
 
@@ -55,7 +55,7 @@ class _Bins:
         for at, value in enumerate(row):
             means[at] += share * (value - means[at])
 
-    def fit(self, now: float, start: Sequence[float]) -> list[float]:
+    def fit(self, now: float) -> list[float]:
         """Non-negative coefficients; each bin counts by its samples, up to a few."""
         width = self._width
         old = [key for key, (_, state) in self._rows.items() if now - state[1] > MEMORY_S]
@@ -71,18 +71,45 @@ class _Bins:
                 b[i] += x * means[width]
                 for j in range(width):
                     a[i][j] += x * means[j]
-        scales = [math.sqrt(a[i][i]) for i in range(width)]
-        x = [value * scale for value, scale in zip(start, scales, strict=True)]
-        for _ in range(SWEEPS):
-            for i in range(width):
-                if scales[i]:
-                    rest = b[i] / scales[i] - sum(
-                        a[i][j] / (scales[i] * scales[j]) * x[j]
-                        for j in range(width)
-                        if j != i and scales[j]
-                    )
-                    x[i] = max(0.0, rest)
-        return [value / scale if scale else 0.0 for value, scale in zip(x, scales, strict=True)]
+        return non_negative(a, b)
+
+
+def non_negative(a: Sequence[Sequence[float]], b: Sequence[float]) -> list[float]:
+    """A solution of ``a x = b`` (normal equations) in which what would be negative is left out."""
+    scales = [math.sqrt(a[i][i]) for i in range(len(b))]
+    used = [i for i, scale in enumerate(scales) if scale > 0]
+    while used:
+        rows = [
+            [a[i][j] / (scales[i] * scales[j]) + (RIDGE if i == j else 0.0) for j in used]
+            + [b[i] / scales[i]]
+            for i in used
+        ]
+        found = _solved(rows)
+        worst = min(range(len(used)), key=lambda at: found[at])
+        if found[worst] >= 0:
+            whole = [0.0] * len(b)
+            for at, i in enumerate(used):
+                whole[i] = found[at] / scales[i]
+            return whole
+        del used[worst]
+    return [0.0] * len(b)
+
+
+def _solved(rows: list[list[float]]) -> list[float]:
+    """Gaussian elimination of positive definite equations; the last column is the right side."""
+    count = len(rows)
+    for at in range(count):
+        pivot = rows[at][at]
+        for other in range(at + 1, count):
+            factor = rows[other][at] / pivot
+            if factor:
+                for j in range(at, count + 1):
+                    rows[other][j] -= factor * rows[at][j]
+    found = [0.0] * count
+    for at in reversed(range(count)):
+        rest = rows[at][count] - sum(rows[at][j] * found[j] for j in range(at + 1, count))
+        found[at] = rest / rows[at][at]
+    return found
 
 
 class EngineModel:
@@ -136,12 +163,11 @@ class EngineModel:
     ) -> None:
         """Note an interval: tokens written by one answer, the means and the sum beside it."""
         beside = prefilled / tokens
-        key = (_size(sequences), _size(context), _size(beside))
+        key = (_size(sequences), _size(context) // 2, _size(beside) // 2)
         self._steps.add(key, (1.0, sequences, context, beside, took_s / tokens, 1.0), now)
         self._seen[1] += 1
         if self._seen[1] <= 2 * LEARNED_AFTER or self._seen[1] % SOLVE_EVERY == 0:
-            start = (self.fixed_s, self.sequence_s, self.context_s, self.beside_s)
-            found = self._steps.fit(now, start)
+            found = self._steps.fit(now)
             self.fixed_s, self.sequence_s, self.context_s, self.beside_s = found
 
     def began(
@@ -157,8 +183,7 @@ class EngineModel:
         self._firsts.add(key, (1.0, tokens, tokens * step_s, took_s, weight), now)
         self._seen[0] += 1
         if self._seen[0] <= 2 * LEARNED_AFTER or self._seen[0] % SOLVE_EVERY == 0:
-            start = (self.first_s, self.prefill_s, self.chunk)
-            self.first_s, self.prefill_s, self.chunk = self._firsts.fit(now, start)
+            self.first_s, self.prefill_s, self.chunk = self._firsts.fit(now)
 
     def statistics(self) -> dict[str, float]:
         """The terms, in seconds."""
