@@ -3,13 +3,13 @@
 No closed form bounds what a continuous batch does with a mix of sizes and deadlines: the time of a
 step depends on who shares it. So the bound is one that is reached: candidates run through the same
 simulated engines, and the best by work of good answers counts among those that keep rule 1. Each
-candidate sends the protected kinds straight on and holds the others in a line of its own, in an
-order (deadline, slack, size, value for the memory held), lets them in while the memory and the
-places they take stay under a bound, a bounded number of them reading their prompt at once, and
-leaves out whom the present step time would make late. Then hindsight: what turned out to be late in
-the engine took work for nothing, and what was read while protected ones waited in vain cost them
-their deadline. Both are left out and the candidate runs again, some rounds. Sending straight on is
-a candidate too, and so are the protected kinds without anybody else.
+candidate sends the protected kinds (or of them the smallest) straight on and holds the others in a
+line of its own, in an order (deadline, slack, size, value for the memory held), lets them in while
+the memory and the places they take stay under a bound, a bounded number of them reading their
+prompt at once, and leaves out whom the present step time would make late. Then hindsight: what
+turned out to be late in the engine took work for nothing, and what was read while protected ones
+waited in vain cost them their deadline. Both are left out and the candidate runs again, some
+rounds. Sending straight on is a candidate too, and so are the protected kinds without anybody else.
 
 All orders and rooms are tried once, and the best of them in several variants.
 """
@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 import numpy as np
 
-from forebay.lab.mixes.judge import Floats, Offered, keeps_rule_1, safety
+from forebay.lab.mixes.judge import Floats, Offered, keeps_rule_1, safety, sizes
 from forebay.lab.mixes.outcome import Flags, Outcome, drive
 from forebay.lab.mixes.work import EngineWork
 from forebay.lab.sim.fleet import Event, Fleet, Job, Pool, Replica, Router
@@ -49,14 +49,24 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """How many of them may be before their first token, on one engine."""
     places: float = 1.0
     """Share of the engine's sequences for them."""
+    frugal: bool = False
+    """Whether of the protected kinds only those of the smallest size are sent straight on, and the
+    others stand in the line before those that are not protected."""
     polite: bool = False
-    """Whether none of them begins to read while a protected one reads."""
+    """Whether none of them begins to read while one that was sent straight on reads."""
 
 
 SCHEDULES = tuple(
-    Schedule(order=order, memory=memory, places=places)
+    Schedule(order=order, memory=memory, places=places, frugal=frugal)
     for order in ("deadline", "slack", "size", "value")
-    for memory, places in ((0.95, 1.0), (0.5, 0.5), (0.25, 0.25), (0.1, 0.1), (0.95, 0.02))
+    for memory, places, frugal in (
+        (0.95, 1.0, False),
+        (0.5, 0.5, False),
+        (0.25, 0.25, False),
+        (0.1, 0.1, False),
+        (0.95, 0.02, False),
+        (0.9, 0.9, True),
+    )
 )
 READING = (1, 4, 64)
 
@@ -80,10 +90,13 @@ class Facts(msgspec.Struct, frozen=True):
     prefill_s: Floats
     patience_s: Floats
     protected: Flags
+    smallest: Flags
 
 
-def facts(requests: Sequence[PlannedRequest], work: EngineWork, protected: Flags) -> Facts:
+def facts(trial: Offer, protected: Sequence[int]) -> Facts:
     """Work out every order once for all candidates."""
+    requests, work, offered = trial.requests, trial.work, trial.offered
+    smallest = sizes(offered)[0] if protected else ()
     prefill_s = np.array([work.prefill_s(one.input_tokens) for one in requests])
     alone_s = np.array([work.alone_s(one.input_tokens, one.output_tokens) for one in requests])
     work_s = np.array([work.work_s(one.input_tokens, one.output_tokens) for one in requests])
@@ -96,7 +109,13 @@ def facts(requests: Sequence[PlannedRequest], work: EngineWork, protected: Flags
         "slack": deadline_at - alone_s,
         "value": -work_s / held,
     }
-    return Facts(keys, prefill_s, patience_s, protected)
+    return Facts(
+        keys,
+        prefill_s,
+        patience_s,
+        np.isin(offered.kind, protected),
+        np.isin(offered.kind, smallest),
+    )
 
 
 class PlannedRouter:
@@ -108,7 +127,10 @@ class PlannedRouter:
         self._fleet = fleet
         self._schedule = schedule
         self._known = known
-        self._key = known.keys[schedule.order]
+        key = known.keys[schedule.order]
+        # Those of the protected kinds that stand in the line stand first.
+        self._key = np.where(known.protected, key - 2 * np.abs(key).max(), key)
+        self._free = known.smallest if schedule.frugal else known.protected
         self._work = work
         self._left_out = left_out
         self._rooms = [_Room(replica) for pool in fleet.pools for replica in pool.replicas]
@@ -123,7 +145,7 @@ class PlannedRouter:
         number = job.plan.index
         if number in self._left_out:
             self._fleet.refuse(job, "left_out")
-        elif self._known.protected[number]:
+        elif self._free[number]:
             room = min(self._rooms, key=lambda one: one.replica.outstanding_tokens)
             self._enter(job, room, _Stay(room, 0, now))
         else:
@@ -245,7 +267,7 @@ class Clairvoyant:
         self._offered = trial.offered
         self._protected = protected
         self._alone = alone
-        self._known = facts(trial.requests, trial.work, np.isin(trial.offered.kind, protected))
+        self._known = facts(trial, protected)
         self._best = Best(alone, "protected alone", trial.offered.done_s(alone))
         self._all_s = float(trial.offered.work_s.sum())
 
@@ -260,9 +282,9 @@ class Clairvoyant:
             safe = self._consider(outcome.good, _name(schedule))
             ranked.append((safe, self._merit(outcome.good, safe=safe), -number))
         ranked.sort(reverse=True)
-        variants = [{"reading": number} for number in READING]
+        variants: list[dict[str, Any]] = [{"reading": number} for number in READING]
         if self._protected:
-            variants += [{"polite": True}, {"polite": True, "reading": 1}]
+            variants += [{"polite": True, "reading": 1}]
         for _, _, number in ranked[:BEST]:
             for variant in ({}, *variants):
                 self._refine(msgspec.structs.replace(SCHEDULES[-number], **variant))
@@ -331,5 +353,6 @@ class Clairvoyant:
 def _name(schedule: Schedule) -> str:
     return (
         f"{schedule.order}, memory {schedule.memory:g}, places {schedule.places:g}, "
-        f"reading {schedule.reading}{', polite' if schedule.polite else ''}"
+        f"reading {schedule.reading}"
+        f"{', frugal' if schedule.frugal else ''}{', polite' if schedule.polite else ''}"
     )

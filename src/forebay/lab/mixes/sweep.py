@@ -13,7 +13,7 @@ from forebay.lab.mixes.mix import Mix, random_mix
 from forebay.lab.mixes.trial import Trial, pack, production, unpack
 from forebay.lab.workload.plan import Workload
 
-VERSION = 3
+VERSION = 4
 """Raised when equal mixes begin to give other references."""
 
 
