@@ -13,7 +13,9 @@ from typing import Literal
 
 import msgspec
 
+from forebay.lab.mixes.double import DOUBLE, LinearSteps, double_config
 from forebay.lab.mixes.work import EngineWork
+from forebay.lab.sim.config import EngineConfig
 from forebay.lab.sim.fleet import Pool, PoolConfig
 from forebay.lab.sim.profiles import find_profile
 from forebay.lab.sim.steps import StepModel
@@ -53,10 +55,15 @@ class Mix(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def engine(self) -> tuple[PoolConfig, StepModel]:
         """The pool and its step model."""
-        found = find_profile(self.profile)
-        config = found.engine_config(max_model_len=MAX_MODEL_LEN)
-        pool = PoolConfig(engine=config, name="default", replicas=self.replicas)
-        return pool, found.step_model()
+        config: EngineConfig
+        steps: StepModel
+        if self.profile == DOUBLE:
+            config, steps = double_config(MAX_MODEL_LEN), LinearSteps()
+        else:
+            found = find_profile(self.profile)
+            config = found.engine_config(max_model_len=MAX_MODEL_LEN)
+            steps = found.step_model()
+        return PoolConfig(engine=config, name="default", replicas=self.replicas), steps
 
     @cached_property
     def work(self) -> EngineWork:

@@ -16,7 +16,7 @@ def line(report: Report) -> str:
     """One mix in one line."""
     verdict, mix = report.verdict, report.mix
     return (
-        f"{report.seed:>4} {'pass' if verdict.passed else 'FAIL'} "
+        f"{mix.workload.name:>18} {'pass' if verdict.passed else 'FAIL'} "
         f"rule1 {_mark(verdict.safe)} share {verdict.worst_share:.3f} "
         f"second {verdict.worst_second:.3f} ({len(verdict.safeties)}/{len(verdict.shares)} kinds) "
         f"rule2 {_mark(verdict.used)} of_clairvoyant {verdict.of_clairvoyant:.3f} "
@@ -56,7 +56,7 @@ def details(report: Report) -> str:
 
 def workload_file(report: Report) -> str:
     """The mix as a workload file, and how to run it."""
-    name = f"mix-{report.seed}.json"
+    name = f"{report.mix.workload.name}.json"
     body = msgspec.json.format(msgspec.json.encode(report.mix.workload), indent=2).decode()
     return f"# {report.mix.command(name)}\n# {name}:\n{body}"
 
