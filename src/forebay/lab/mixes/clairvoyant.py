@@ -58,6 +58,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """Whether none of them begins to read while one that was sent straight on reads."""
     margin: float = 1.0
     """Who has less time left than this times what it takes at the present step time is left out."""
+    without: tuple[int, ...] = ()
+    """Kinds that are left out."""
 
 
 _ROOMS = ((0.95, 1.0), (0.5, 0.5), (0.25, 0.25), (0.1, 0.1), (0.95, 0.02))
@@ -73,7 +75,8 @@ CHANGES: tuple[dict[str, Any], ...] = (
     *({"room": room} for room in (*_ROOMS, (0.17, 0.17), (0.05, 0.05))),
     {"frugal": True},
 )
-"""What is tried, one after the other, each kept when it makes the schedule better."""
+"""What is tried, one after the other, each kept when it makes the schedule better; then to leave
+out one kind more."""
 
 
 class Offer(Protocol):
@@ -293,10 +296,14 @@ class Clairvoyant:
         return self._best
 
     def _climbed(self, schedule: Schedule, merit: Merit) -> Schedule:
-        for change in CHANGES:
+        kinds = set(self._offered.kind.tolist()).difference(self._protected)
+        for change in (*CHANGES, *({"without": (kind,)} for kind in sorted(kinds))):
             if self._done:
                 break
             other = msgspec.structs.replace(schedule, **change)
+            if "without" in change:
+                without = (*schedule.without, *other.without)
+                other = msgspec.structs.replace(other, without=without)
             if other != schedule and (found := self._merit(other)) > merit:
                 schedule, merit = other, found
         return schedule
@@ -344,6 +351,9 @@ class Clairvoyant:
     def run(self, schedule: Schedule, left_out: set[int]) -> tuple[Outcome, list[Reading]]:
         """Carry one schedule out; also when which request read its prompt."""
         made: list[PlannedRouter] = []
+        if schedule.without:
+            without = np.isin(self._offered.kind, schedule.without)
+            left_out = left_out.union(np.flatnonzero(without).tolist())
 
         def router(fleet: Fleet) -> Router:
             made.append(PlannedRouter(fleet, schedule, self._known, self._trial.work, left_out))

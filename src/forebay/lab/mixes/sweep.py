@@ -13,7 +13,7 @@ from forebay.lab.mixes.mix import Mix
 from forebay.lab.mixes.trial import Trial, pack, production, unpack
 from forebay.lab.workload.plan import Workload
 
-VERSION = 6
+VERSION = 7
 """Raised when equal mixes begin to give other references."""
 
 
