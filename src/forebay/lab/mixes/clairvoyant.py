@@ -277,6 +277,8 @@ class Clairvoyant:
         self._alone = alone
         self._known = facts(trial, protected)
         self._best = Best(alone, "protected alone", trial.offered.done_s(alone))
+        self._runs: dict[Schedule, tuple[Outcome, list[Reading]]] = {}
+        """Of schedules from which nobody is left out: climbs meet."""
         self._all_s = float(trial.offered.work_s.sum())
 
     def search(self, straight: Flags) -> Best:
@@ -350,6 +352,14 @@ class Clairvoyant:
 
     def run(self, schedule: Schedule, left_out: set[int]) -> tuple[Outcome, list[Reading]]:
         """Carry one schedule out; also when which request read its prompt."""
+        if left_out:
+            return self._run(schedule, left_out)
+        found = self._runs.get(schedule)
+        if found is None:
+            found = self._runs[schedule] = self._run(schedule, left_out)
+        return found
+
+    def _run(self, schedule: Schedule, left_out: set[int]) -> tuple[Outcome, list[Reading]]:
         made: list[PlannedRouter] = []
         if schedule.without:
             without = np.isin(self._offered.kind, schedule.without)

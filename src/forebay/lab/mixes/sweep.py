@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from forebay.lab.mixes.judge import Verdict
+from forebay.lab.mixes.judge import Verdict, judge
 from forebay.lab.mixes.mix import Mix
 from forebay.lab.mixes.trial import Trial, pack, production, unpack
 from forebay.lab.workload.plan import Workload
@@ -18,12 +18,14 @@ VERSION = 7
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """One mix and its verdict."""
+    """One mix and what the judge says of the admission on it."""
 
     mix: Mix
     requests: int
     clairvoyant: str
     verdict: Verdict
+    straight: Verdict
+    """What the judge says of sending straight on."""
 
 
 def try_mix(mix: Mix, cache: Path | None = None) -> Report:
@@ -42,6 +44,7 @@ def try_mix(mix: Mix, cache: Path | None = None) -> Report:
         requests=len(trial.requests),
         clairvoyant=name,
         verdict=verdict,
+        straight=judge(trial.offered, reference, reference.straight),
     )
 
 
