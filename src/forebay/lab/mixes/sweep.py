@@ -23,6 +23,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     mix: Mix
     requests: int
     clairvoyant: str
+    """Which schedule was the best."""
+    clairvoyant_shares: dict[str, float]
     verdict: Verdict
     straight: Verdict
     """What the judge says of sending straight on."""
@@ -43,6 +45,7 @@ def try_mix(mix: Mix, cache: Path | None = None) -> Report:
         mix=mix,
         requests=len(trial.requests),
         clairvoyant=name,
+        clairvoyant_shares=trial.offered.shares(reference.clairvoyant),
         verdict=verdict,
         straight=judge(trial.offered, reference, reference.straight),
     )

@@ -40,7 +40,9 @@ def details(report: Report) -> str:
         work_ms = 1000 * mix.work.work_s(*size)
         text = (
             f"     {kind.name}: {size[0]} in {size[1]} out, {work_ms:.1f} ms of work, "
-            f"deadline {kind.deadline_s} s: good {verdict.shares.get(kind.name, 0):.3f}"
+            f"deadline {kind.deadline_s} s: good {verdict.shares.get(kind.name, 0):.3f}, "
+            f"straight on {report.straight.shares.get(kind.name, 0):.3f}, "
+            f"clairvoyant {report.clairvoyant_shares.get(kind.name, 0):.3f}"
         )
         one = safe.get(kind.name)
         if one is not None:
