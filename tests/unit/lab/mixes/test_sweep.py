@@ -89,7 +89,7 @@ def test_the_fixed_mixes_have_light_and_other_requests() -> None:
         assert mix.load > 1
 
 
-@pytest.mark.parametrize("seed", [0, 3, 10, 19, 34])
+@pytest.mark.parametrize("seed", [0, 10, 19, 34])
 def test_the_schedule_to_compare_with_keeps_both_rules(seed: int) -> None:
     trial = Trial(random_mix(seed))
     reference, name = trial.reference()
