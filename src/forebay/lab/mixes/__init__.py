@@ -1,1 +1,1 @@
-"""Random mixes of requests, judged against a clairvoyant schedule and against sending straight on."""
+"""Random mixes of requests, judged against a clairvoyant schedule and a plain router."""

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from forebay.lab.mixes.mix import random_mix
+from forebay.lab.mixes.rows import rows
 from forebay.lab.mixes.sweep import Report, sweep
 from forebay.lab.mixes.text import details, line, summary, workload_file
 
@@ -17,6 +19,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Print a line a mix and a summary; 1 when a mix fails."""
     parser = argparse.ArgumentParser(prog="python -m forebay.lab.mixes", description=__doc__)
     parser.add_argument("--seeds", default="0-39", help="such as 0-39 or 3,7,12-14")
+    parser.add_argument("--rows", action="store_true", help="the fixed mixes in place of random")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--cache", type=Path, help="folder of what no gate decides")
     parser.add_argument("--json", type=Path, help="write all verdicts to this file")
@@ -24,7 +27,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--print-mix", action="store_true", help="failing mixes as workload files")
     given = parser.parse_args(words)
     reports: list[Report] = []
-    for report in sweep(seeds_of(given.seeds), given.jobs, given.cache):
+    mixes = rows() if given.rows else [random_mix(seed) for seed in seeds_of(given.seeds)]
+    for report in sweep(mixes, given.jobs, given.cache):
         reports.append(report)
         _say(line(report))
         if given.verbose:

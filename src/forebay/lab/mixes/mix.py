@@ -13,7 +13,9 @@ from typing import Literal
 
 import msgspec
 
+from forebay.lab.mixes.double import DOUBLE, LinearSteps, double_config
 from forebay.lab.mixes.work import EngineWork
+from forebay.lab.sim.config import EngineConfig
 from forebay.lab.sim.fleet import Pool, PoolConfig
 from forebay.lab.sim.profiles import find_profile
 from forebay.lab.sim.steps import StepModel
@@ -35,6 +37,9 @@ MIN_DEADLINE_S = 1.0
 PATIENCE = (2.0, 10.0)
 MAX_PATIENCE_S = 60.0
 """Nobody waits longer than this, but for answers that take half of it on an empty engine."""
+READINGS = 1.5
+"""Everybody has time for so many of the longest prompts before his own. An engine reads prompts in
+the order of their arrival, so a prompt longer than the others' patience could never be let in."""
 _PROFILES = ("a100/8b", "l20/8b/fp8", "h100/8b/fp8", "h200/8b")
 
 
@@ -50,10 +55,15 @@ class Mix(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def engine(self) -> tuple[PoolConfig, StepModel]:
         """The pool and its step model."""
-        found = find_profile(self.profile)
-        config = found.engine_config(max_model_len=MAX_MODEL_LEN)
-        pool = PoolConfig(engine=config, name="default", replicas=self.replicas)
-        return pool, found.step_model()
+        config: EngineConfig
+        steps: StepModel
+        if self.profile == DOUBLE:
+            config, steps = double_config(MAX_MODEL_LEN), LinearSteps()
+        else:
+            found = find_profile(self.profile)
+            config = found.engine_config(max_model_len=MAX_MODEL_LEN)
+            steps = found.step_model()
+        return PoolConfig(engine=config, name="default", replicas=self.replicas), steps
 
     @cached_property
     def work(self) -> EngineWork:
@@ -97,8 +107,9 @@ def random_mix(seed: int) -> Mix:
     load = _log_uniform(draw, *LOAD)
     rate = min(load * replicas / mean_s, MAX_REQUESTS / DURATION_S[0])
     duration_s = min(max(WANTED_REQUESTS / rate, DURATION_S[0]), DURATION_S[1])
+    reading_s = max(work.prefill_s(inputs) for inputs, _ in sizes)
     kinds = tuple(
-        _kind(draw, work, f"kind{place}", size, share)
+        _kind(draw, work, f"kind{place}", size, share, reading_s)
         for place, (size, share) in enumerate(zip(sizes, shares, strict=True))
     )
     spec = WorkloadSpec(
@@ -114,7 +125,14 @@ def _size(draw: Random) -> tuple[int, int]:
     return round(_log_uniform(draw, *INPUT_TOKENS)), round(_log_uniform(draw, *OUTPUT_TOKENS))
 
 
-def _kind(draw: Random, work: EngineWork, name: str, size: tuple[int, int], share: float) -> Kind:
+def _kind(
+    draw: Random,
+    work: EngineWork,
+    name: str,
+    size: tuple[int, int],
+    share: float,
+    reading_s: float,
+) -> Kind:
     inputs, outputs = size
     low_out, high_out = _around(outputs, OUTPUT_TOKENS)
     low_in, high_in = _around(inputs, INPUT_TOKENS)
@@ -122,7 +140,8 @@ def _kind(draw: Random, work: EngineWork, name: str, size: tuple[int, int], shar
     cv = draw.uniform(0.02, 0.2)
     longest_s = work.alone_s(high_in, high_out)
     patience_s = max(MIN_DEADLINE_S, draw.uniform(*PATIENCE) * longest_s)
-    patience_s = min(patience_s, max(MAX_PATIENCE_S, PATIENCE[0] * longest_s))
+    least_s = PATIENCE[0] * longest_s + READINGS * reading_s
+    patience_s = max(min(patience_s, MAX_PATIENCE_S), least_s)
     return Kind(
         name=name,
         share=share,

@@ -8,28 +8,26 @@ from pathlib import Path
 
 import msgspec
 
-from forebay.lab.mixes.judge import Verdict
-from forebay.lab.mixes.mix import Mix, random_mix
+from forebay.lab.mixes.judge import Verdict, judge
+from forebay.lab.mixes.mix import Mix
 from forebay.lab.mixes.trial import Trial, pack, production, unpack
 from forebay.lab.workload.plan import Workload
 
-VERSION = 1
+VERSION = 7
 """Raised when equal mixes begin to give other references."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """One mix and its verdict."""
+    """One mix and what the judge says of the admission on it."""
 
-    seed: int
     mix: Mix
     requests: int
     clairvoyant: str
+    """Which schedule was the best."""
+    clairvoyant_shares: dict[str, float]
     verdict: Verdict
-
-
-def try_seed(seed: int, cache: Path | None = None) -> Report:
-    """Draw the seed's mix and judge the production admission on it."""
-    return try_mix(random_mix(seed), cache)
+    straight: Verdict
+    """What the judge says of sending straight on."""
 
 
 def try_mix(mix: Mix, cache: Path | None = None) -> Report:
@@ -44,11 +42,12 @@ def try_mix(mix: Mix, cache: Path | None = None) -> Report:
         kept.write_bytes(pack(reference, name, print_of))
     verdict = trial.verdict(reference, production())
     return Report(
-        seed=mix.seed,
         mix=mix,
         requests=len(trial.requests),
         clairvoyant=name,
+        clairvoyant_shares=trial.offered.shares(reference.clairvoyant),
         verdict=verdict,
+        straight=judge(trial.offered, reference, reference.straight),
     )
 
 
@@ -59,11 +58,11 @@ def fingerprint(mix: Mix) -> str:
     return f"{VERSION}-{workload}-{mix.seed}-{profile}-{mix.replicas}"
 
 
-def sweep(seeds: Iterable[int], jobs: int = 1, cache: Path | None = None) -> Iterator[Report]:
-    """Judge every seed, in the given order."""
+def sweep(mixes: Iterable[Mix], jobs: int = 1, cache: Path | None = None) -> Iterator[Report]:
+    """Judge every mix, in the given order."""
     if jobs < 2:
-        yield from (try_seed(seed, cache) for seed in seeds)
+        yield from (try_mix(mix, cache) for mix in mixes)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        waiting = [pool.submit(try_seed, seed, cache) for seed in seeds]
+        waiting = [pool.submit(try_mix, mix, cache) for mix in mixes]
         yield from (one.result() for one in waiting)

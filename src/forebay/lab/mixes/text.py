@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import msgspec
 import numpy as np
 
 from forebay.lab.mixes.sweep import Report
+from forebay.lab.workload.distributions import LogNormal, Tokens
 
 
 def line(report: Report) -> str:
     """One mix in one line."""
     verdict, mix = report.verdict, report.mix
     return (
-        f"{report.seed:>4} {'pass' if verdict.passed else 'FAIL'} "
+        f"{mix.workload.name:>18} {'pass' if verdict.passed else 'FAIL'} "
         f"rule1 {_mark(verdict.safe)} share {verdict.worst_share:.3f} "
         f"second {verdict.worst_second:.3f} ({len(verdict.safeties)}/{len(verdict.shares)} kinds) "
         f"rule2 {_mark(verdict.used)} of_clairvoyant {verdict.of_clairvoyant:.3f} "
@@ -26,18 +28,21 @@ def line(report: Report) -> str:
 def details(report: Report) -> str:
     """Sizes, shares and refusals of one mix, and its workload as JSON."""
     verdict, mix = report.verdict, report.mix
+    kept = "keeps" if verdict.straight_safe else "breaks"
     lines = [
-        f"     offered {verdict.offered_s:.1f} s of work; good: {verdict.work_s:.1f} s, straight on "
-        f"{verdict.straight_s:.1f} s ({'keeps' if verdict.straight_safe else 'breaks'} rule 1), "
-        f"clairvoyant {verdict.clairvoyant_s:.1f} s ({report.clairvoyant})"
+        f"     {verdict.offered_s:.1f} s of work offered, {verdict.work_s:.1f} s good",
+        f"     straight on {verdict.straight_s:.1f} s ({kept} rule 1)",
+        f"     clairvoyant {verdict.clairvoyant_s:.1f} s ({report.clairvoyant})",
     ]
     safe = {one.kind: one for one in verdict.safeties}
     for kind in mix.workload.kinds:
-        size = [getattr(t, "mean", t) for t in (kind.input_tokens, kind.output_tokens)]
-        work_ms = 1000 * mix.work.work_s(round(size[0]), round(size[1]))
+        size = _mean(kind.input_tokens), _mean(kind.output_tokens)
+        work_ms = 1000 * mix.work.work_s(*size)
         text = (
-            f"     {kind.name}: {size[0]:.0f} in {size[1]:.0f} out, {work_ms:.1f} ms of work, "
-            f"deadline {kind.deadline_s} s: good {verdict.shares.get(kind.name, 0):.3f}"
+            f"     {kind.name}: {size[0]} in {size[1]} out, {work_ms:.1f} ms of work, "
+            f"deadline {kind.deadline_s} s: good {verdict.shares.get(kind.name, 0):.3f}, "
+            f"straight on {report.straight.shares.get(kind.name, 0):.3f}, "
+            f"clairvoyant {report.clairvoyant_shares.get(kind.name, 0):.3f}"
         )
         one = safe.get(kind.name)
         if one is not None:
@@ -53,7 +58,7 @@ def details(report: Report) -> str:
 
 def workload_file(report: Report) -> str:
     """The mix as a workload file, and how to run it."""
-    name = f"mix-{report.seed}.json"
+    name = f"{report.mix.workload.name}.json"
     body = msgspec.json.format(msgspec.json.encode(report.mix.workload), indent=2).decode()
     return f"# {report.mix.command(name)}\n# {name}:\n{body}"
 
@@ -62,11 +67,13 @@ def summary(reports: Sequence[Report]) -> str:
     """Shares that pass and how the figures are distributed."""
     verdicts = [one.verdict for one in reports]
     count = len(verdicts)
-    lines = [
-        f"{count} mixes: both rules {_share(sum(v.passed for v in verdicts), count)}, "
-        f"rule 1 {_share(sum(v.safe for v in verdicts), count)}, "
-        f"rule 2 {_share(sum(v.used for v in verdicts), count)}"
-    ]
+    passed = {
+        "both rules": sum(one.passed for one in verdicts),
+        "rule 1": sum(one.safe for one in verdicts),
+        "rule 2": sum(one.used for one in verdicts),
+    }
+    told = ", ".join(f"{what} {part} ({part / count:.0%})" for what, part in passed.items())
+    lines = [f"{count} mixes: {told}"]
     figures: dict[str, Callable[[int], float]] = {
         "worst share": lambda at: verdicts[at].worst_share,
         "worst second": lambda at: verdicts[at].worst_second,
@@ -83,9 +90,9 @@ def summary(reports: Sequence[Report]) -> str:
     return "\n".join(lines)
 
 
+def _mean(tokens: Tokens | None) -> int:
+    return round(tokens.mean if isinstance(tokens, LogNormal) else cast(int, tokens))
+
+
 def _mark(kept: bool) -> str:
     return "ok  " if kept else "FAIL"
-
-
-def _share(part: int, count: int) -> str:
-    return f"{part}/{count} ({part / count:.0%})"

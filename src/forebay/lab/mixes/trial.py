@@ -10,9 +10,9 @@ import numpy as np
 from forebay.lab.mixes.clairvoyant import Clairvoyant
 from forebay.lab.mixes.judge import Offered, Reference, Verdict, fits, judge, sizes
 from forebay.lab.mixes.mix import Mix
-from forebay.lab.mixes.outcome import Outcome, drive
+from forebay.lab.mixes.outcome import Flags, Outcome, drive
 from forebay.lab.sim.admitted import admitted
-from forebay.lab.sim.fleet import Fleet, Router
+from forebay.lab.sim.fleet import Fleet, Pool, Router
 from forebay.lab.sim.routers import find_router
 from forebay.lab.workload.request import PlannedRequest
 
@@ -24,6 +24,7 @@ class Trial:
 
     def __init__(self, mix: Mix) -> None:
         self.mix = mix
+        self.work = mix.work
         self.requests: list[PlannedRequest] = mix.requests()
         names = tuple(kind.name for kind in mix.workload.kinds)
         places = {name: place for place, name in enumerate(names)}
@@ -46,8 +47,7 @@ class Trial:
             if not fits(offered, kinds, good):
                 break
             protected, alone = kinds, good
-        search = Clairvoyant(self.mix.pools, self.requests, offered, self.mix.work)
-        best = search.search(protected, alone, straight)
+        best = Clairvoyant(self, protected, alone).search(straight)
         return Reference(protected, alone, straight, best.good), best.name
 
     def verdict(self, reference: Reference, router: Callable[[Fleet], Router]) -> Verdict:
@@ -58,13 +58,17 @@ class Trial:
 
     def run(self, router: Callable[[Fleet], Router]) -> Outcome:
         """All requests through a router."""
-        return drive(self.mix.pools(), self.requests, len(self.requests), router)
+        return drive(self.pools(), self.requests, len(self.requests), router)
 
-    def _alone(self, kinds: tuple[int, ...]) -> np.ndarray:
+    def pools(self) -> list[Pool]:
+        """Fresh engines."""
+        return self.mix.pools()
+
+    def _alone(self, kinds: tuple[int, ...]) -> Flags:
         chosen = np.isin(self.offered.kind, kinds)
         few = [one for one in self.requests if chosen[one.index]]
         router = find_router(STRAIGHT_ON)
-        return drive(self.mix.pools(), few, len(self.requests), router).good
+        return drive(self.pools(), few, len(self.requests), router).good
 
 
 class Stored(msgspec.Struct, frozen=True):
