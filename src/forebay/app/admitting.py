@@ -208,6 +208,13 @@ def pools_of(settings: Settings) -> list[tuple[PoolRule, tuple[str, ...], GateSe
         rule = _rule("extractive", UNBOUNDED_TOKENS, quoted + FRAME_TOKENS, extra)
         found = [(rule, ("local",), gate)]
     names = {rule.name for rule, _, _ in found}
+    for name, scene in settings.admission.scenes.items():
+        if scene.pool and scene.pool not in names:
+            raise ConfigError(
+                f"admission.scenes.{name} names the pool {scene.pool}, which there is not; "
+                f"use {', '.join(sorted(names))}.",
+                param="admission.scenes",
+            )
     for name, entered in extra.items():
         for wanted in (name, *entered.spill_to):
             if wanted not in names:
@@ -319,6 +326,21 @@ def check_names(settings: Settings) -> None:
             raise ConfigError(
                 f"admission.tenant_profiles names {tenant}, who is none of the tenants.",
                 param="admission.tenant_profiles",
+            )
+    for rule in settings.admission.scene_rules:
+        for tenant in rule.tenants:
+            if tenant not in known:
+                raise ConfigError(
+                    f"admission.scene_rules names {tenant}, who is none of the tenants.",
+                    param="admission.scene_rules",
+                )
+    most_ms = settings.server.deadlines.max_ms
+    for name, scene in settings.admission.scenes.items():
+        if (scene.deadline_ms or 0) > most_ms:
+            raise ConfigError(
+                f"admission.scenes.{name}.deadline_ms is above server.deadlines.max_ms; lower the "
+                "one or raise the other.",
+                param="admission.scenes",
             )
     for name, pool in settings.admission.pools.items():
         for tenant in pool.tenants:

@@ -307,7 +307,7 @@ class AnswerPipeline:
         """
         used = self._parts.count([read.question])
         if found is None:
-            await self._parts.admission.charge(claimant(ctx), "chat", used)
+            await self._parts.admission.charge(claimant(ctx), "chat", used, ctx.scene.name)
             ctx.rung, ctx.kb_version = NO_RUNG, ctx.served.version if ctx.served else 0
         writer = self._parts.cite(cited_request(read, found))
         text = writer.feed(read.reply)

@@ -35,6 +35,7 @@ def ask_for(
         session=session,
         weight=ctx.principal.plan.weight,
         whole=whole,
+        scene=ctx.scene,
     )
 
 

@@ -79,20 +79,23 @@ class OutputEstimates:
         self._kinds: OrderedDict[str, _Lengths] = OrderedDict()
         self._sizes: OrderedDict[tuple[str, int], _Lengths] = OrderedDict()
 
-    def estimate(self, kind: str, cap_tokens: int) -> int:
-        """Output tokens to reserve for a request of ``kind`` that may write ``cap_tokens``."""
-        known = self._known(kind, cap_tokens, self._settings.learn_after)
+    def estimate(self, kind: str, cap_tokens: int, wider: str = "") -> int:
+        """Output tokens to reserve for a request of ``kind`` that may write ``cap_tokens``.
+
+        ``wider``: the kind that counts while this one is not known.
+        """
+        known = self._known_or(kind, wider, cap_tokens, self._settings.learn_after)
         if known is None:
             return cap_tokens
         return min(cap_tokens, max(1, round(known.learned)))
 
-    def expected(self, kind: str, cap_tokens: int) -> int | None:
+    def expected(self, kind: str, cap_tokens: int, wider: str = "") -> int | None:
         """Output tokens the next request of ``kind`` probably writes; None while nothing is known.
 
         A cap says what is allowed, not what will come, so no time may be forecast from one that is
         far over what such answers need; one that is near or below is likely to be reached.
         """
-        known = self._known(kind, cap_tokens, LEAST_SEEN)
+        known = self._known_or(kind, wider, cap_tokens, LEAST_SEEN)
         if known is None:
             return None
         return cap_tokens if cap_tokens <= NEAR * known.long else max(1, round(known.usual))
@@ -112,6 +115,10 @@ class OutputEstimates:
             "kinds": len(self._kinds),
             "learned": sum(known.seen.count >= ready for known in self._kinds.values()),
         }
+
+    def _known_or(self, kind: str, wider: str, cap_tokens: int, least: int) -> _Lengths | None:
+        known = self._known(kind, cap_tokens, least)
+        return self._known(wider, cap_tokens, least) if known is None and wider else known
 
     def _known(self, kind: str, cap_tokens: int, least_seen: int) -> _Lengths | None:
         """What decides: answers with caps alike, else all of the kind."""

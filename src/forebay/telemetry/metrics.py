@@ -89,6 +89,7 @@ class Metrics:
         self._degraded = self._counter(
             "forebay_degraded", "Answers with a step down the ladder.", "stage", "rung"
         )
+        self._scenes = self._counter("forebay_scene_requests", "Requests by scene.", "scene")
         self._tenant_requests = self._counter(
             "forebay_tenant_requests", "Requests by tenant and outcome.", "tenant", "outcome"
         )
@@ -190,6 +191,7 @@ class Metrics:
             report.outcome,
             None if ctx is None else self._tenant(ctx.principal.tenant),
             () if ctx is None else tuple(ctx.cache.items()),
+            "" if ctx is None else ctx.scene.name,
         )
         total = self._tally.get(kind)
         if total is None:
@@ -214,6 +216,8 @@ class Metrics:
                     # The tier's own figures: whoever asked before, the work was spared.
                     counted = "hit" if result == SHARED_HIT else result
                     self._bound(self._cache, tier, counted)(total.requests)
+            if kind.scene:
+                self._bound(self._scenes, kind.scene)(total.requests)
             if kind.tenant is None:
                 continue
             self._bound(self._tenant_requests, kind.tenant, kind.outcome)(total.requests)
@@ -255,6 +259,7 @@ class _Kind(NamedTuple):
     outcome: RequestOutcome
     tenant: str | None
     cache: tuple[tuple[str, str], ...]
+    scene: str
 
 
 class _Sum:
