@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ from forebay.policy.quota import KeptPlaces, QuotaLedger, SharedQuotas
 from forebay.policy.shed import ShedSettings
 from forebay.policy.tail import TailChange, TailSettings
 
+log = logging.getLogger("forebay.admission")
 S = TypeVar("S", bound=msgspec.Struct)
 PRICED = ("chat", "search", "embeddings", "rerank")
 """Routes that quotas are charged for; others go through one of them."""
@@ -86,6 +88,7 @@ async def open_admission(
         def told(pool: str, change: TailChange) -> None:
             hook.told(pool, change, actions(gates[pool], change))
 
+        desk.load.told = _tell_load
         hedgers = _hedgers(settings, gates)
         places = KeptPlaces(own.places, clock) if shared is None else shared.places
         admission = Admission(desk, told, shared, hedgers, places)
@@ -94,7 +97,7 @@ async def open_admission(
         engines = gates.values() if settings.generation.backend == "openai" else ()
 
         def share() -> None:
-            count = ledger.present(clock.now())
+            count = desk.load.processes = ledger.present(clock.now())
             for gate in engines:
                 gate.limit.share(count)
 
@@ -111,6 +114,10 @@ async def open_admission(
         finally:
             for task in tasks:
                 task.cancel()
+
+
+def _tell_load(factor: float, load: str) -> None:
+    log.info("quotas are refilled at %.2f of their rates (load: %s)", factor, load)
 
 
 def actions(gate: PoolGate, change: TailChange) -> tuple[str, ...]:

@@ -319,14 +319,23 @@ class _Pools(Collector):
         hedges = CounterMetricFamily(
             "forebay_pool_hedges", "Second replicas asked, by outcome.", labels=["pool", "outcome"]
         )
-        for pool, figures in self._statistics().items():
+        statistics = self._statistics()
+        factor = statistics.get("quota", {}).get("load_factor")
+        if factor is not None:
+            yield GaugeMetricFamily(
+                "forebay_quota_load_factor",
+                "What the refill of quotas is multiplied by under the load of the pools.",
+                value=factor,
+            )
+        for pool, figures in statistics.items():
             for figure, family in families.items():
                 if figure in figures:
                     family.add_metric([pool], figures[figure])
             for figure, count in figures.items():
                 if figure.startswith(_HEDGES):
                     hedges.add_metric([pool, figure.removeprefix(_HEDGES)], count)
-        return (*families.values(), hedges)
+        yield from families.values()
+        yield hedges
 
 
 _QUOTA_DECISIONS = {"lease": "decided_on_lease", "keeper": "asked", "alone": "decided_alone"}

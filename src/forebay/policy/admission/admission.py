@@ -319,6 +319,7 @@ class Admission:
     def tick(self) -> None:
         """Look at every gate again: rests end, replicas hang, without anybody coming or going."""
         now = self.desk.clock.now()
+        self.desk.tick(now)
         for name, gate in self.desk.gates.items():
             gate.tick(now)
             _leave_hung(gate, now)

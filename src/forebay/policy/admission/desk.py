@@ -16,6 +16,7 @@ from forebay.kernel.clock import Clock
 from forebay.kernel.context import NO_SCENE, Priority, RateState, Scene
 from forebay.kernel.errors import InvalidRequest, RateLimited
 from forebay.policy.admission.claims import Claimant, ClaimBook
+from forebay.policy.admission.load_factor import Factors, LoadFactor
 from forebay.policy.admission.routing import PoolRule, PoolRules
 from forebay.policy.admission.settings import AdmissionSettings
 from forebay.policy.cost import CostWeights
@@ -117,6 +118,7 @@ class Desk:
         self._rules = PoolRules(rules)
         self._settings = settings
         self._book = ClaimBook(settings)
+        self.load = LoadFactor(settings.load)
         self._in_work: dict[str, int] = {}
         self._ended = 0  # answers that an engine began, whole or not
 
@@ -124,6 +126,24 @@ class Desk:
         """Other settings from now on; what was used stays used."""
         self._settings = settings
         self._book = ClaimBook(settings)
+        self.load.replace(settings.load)
+
+    def tick(self, now: float) -> None:
+        """Time passes: quotas follow the load of the pools."""
+        self.load.look(now, self.gates)
+
+    def factors(self) -> Factors:
+        """What quotas are multiplied by now."""
+        operator, window = self._settings.load_factor, self._book.window(self._wall_clock.now())
+        pacing, fair = self.load.pacing, self.load.pacing.fair_per_s
+        return Factors(
+            operator,
+            window,
+            pacing.factor,
+            operator * window * pacing.factor,
+            None if math.isinf(fair) else fair,
+            self.load.load,
+        )
 
     def most_in_flight(self, who: Claimant) -> int | None:
         """Requests of the tenant that may be in work at once; None: any number."""
@@ -167,7 +187,7 @@ class Desk:
         self, who: Claimant, route: str, tokens: int, scene: str = ""
     ) -> tuple[Sequence[Claim], float]:
         """What a request that needs no engine is charged to, and its cost."""
-        claims = self._book.claims(who, self._wall_clock.now())
+        claims = self._claims(who)
         return claims, self._settings.weights(who.tenant, route, scene).cost(tokens, 0)
 
     def reserve(self, ask: Ask) -> Entry:
@@ -191,7 +211,7 @@ class Desk:
         pool = self._pool(ask, planned)
         rule = self._rules.choose(tenant, planned, ask.cap, ask.priority, pool)[0]
         weights = self._settings.weights(tenant, ask.route, ask.scene.name)
-        claims = self._book.claims(ask.who, self._wall_clock.now()) if ask.whole is None else ()
+        claims = self._claims(ask.who) if ask.whole is None else ()
         cap = min(
             ask.cap or rule.max_output_tokens,
             rule.max_output_tokens,
@@ -265,6 +285,7 @@ class Desk:
         gate = self.gates[rule.name]
         entry.pool, entry.gate, entry.engines = rule.name, gate, rule.engines or rule.name
         entry.cap = min(entry.cap, rule.max_output_tokens)
+        self.load.came(ask.who.tenant)
         gate.arrive(ticket, now)
         return gate
 
@@ -313,7 +334,9 @@ class Desk:
                 # Leaving out what was too long to end in time would teach that all is short.
                 reached = round(CUT_FACTOR * entry.completion_tokens)
                 self._settled(entry, min(entry.cap, reached))
-        if ask.whole is not None:
+        if ask.whole is None:
+            self.load.left(used, refused=bool(entry.ticket.reason))
+        else:
             ask.whole.parts_used += used
         if entry.reservation is not None:
             entry.reservation.settle(used, now)
@@ -331,6 +354,7 @@ class Desk:
         """Figures of every gate, and of the quotas under ``quota``."""
         found = {name: gate.statistics() for name, gate in self.gates.items()}
         quota: dict[str, float] = {**self.ledger.statistics(), **self.estimates.statistics()}
+        quota |= self.load.statistics()
         return {**found, "quota": quota}
 
     @contextmanager
@@ -345,6 +369,9 @@ class Desk:
             yield
         finally:
             self._count_out(who.tenant)
+
+    def _claims(self, who: Claimant) -> Sequence[Claim]:
+        return self._book.claims(who, self._wall_clock.now(), self.load.pacing)
 
     def _settled(self, entry: Entry, tokens: int) -> None:
         for kind in dict.fromkeys((_kind(entry.ask), _route(entry.ask))):

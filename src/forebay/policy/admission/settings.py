@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from forebay.kernel.context import Priority
 from forebay.kernel.errors import ConfigError
+from forebay.policy.admission.load_factor import LoadSettings
 from forebay.policy.admission.priorities import PriorityGrant
 from forebay.policy.admission.scenes import SCENE_PROFILES, SceneRule, SceneSettings
 from forebay.policy.bulkhead import RETRIEVAL_GATE
@@ -154,6 +155,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     load_factor: Annotated[
         float, Meta(description="Multiplies every limit; changed at run time.", gt=0.0, le=100.0)
     ] = 1.0
+    load: LoadSettings = LoadSettings()
     profile: Annotated[
         str,
         Meta(
