@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ from forebay.policy.quota import KeptPlaces, QuotaLedger, SharedQuotas
 from forebay.policy.shed import ShedSettings
 from forebay.policy.tail import TailChange, TailSettings
 
+log = logging.getLogger("forebay.admission")
 S = TypeVar("S", bound=msgspec.Struct)
 PRICED = ("chat", "search", "embeddings", "rerank")
 """Routes that quotas are charged for; others go through one of them."""
@@ -86,6 +88,7 @@ async def open_admission(
         def told(pool: str, change: TailChange) -> None:
             hook.told(pool, change, actions(gates[pool], change))
 
+        desk.load.told = _tell_load
         hedgers = _hedgers(settings, gates)
         places = KeptPlaces(own.places, clock) if shared is None else shared.places
         admission = Admission(desk, told, shared, hedgers, places)
@@ -94,7 +97,7 @@ async def open_admission(
         engines = gates.values() if settings.generation.backend == "openai" else ()
 
         def share() -> None:
-            count = ledger.present(clock.now())
+            count = desk.load.processes = ledger.present(clock.now())
             for gate in engines:
                 gate.limit.share(count)
 
@@ -111,6 +114,10 @@ async def open_admission(
         finally:
             for task in tasks:
                 task.cancel()
+
+
+def _tell_load(factor: float, load: str) -> None:
+    log.info("quotas are refilled at %.2f of their rates (load: %s)", factor, load)
 
 
 def actions(gate: PoolGate, change: TailChange) -> tuple[str, ...]:
@@ -208,6 +215,13 @@ def pools_of(settings: Settings) -> list[tuple[PoolRule, tuple[str, ...], GateSe
         rule = _rule("extractive", UNBOUNDED_TOKENS, quoted + FRAME_TOKENS, extra)
         found = [(rule, ("local",), gate)]
     names = {rule.name for rule, _, _ in found}
+    for name, scene in settings.admission.scenes.items():
+        if scene.pool and scene.pool not in names:
+            raise ConfigError(
+                f"admission.scenes.{name} names the pool {scene.pool}, which there is not; "
+                f"use {', '.join(sorted(names))}.",
+                param="admission.scenes",
+            )
     for name, entered in extra.items():
         for wanted in (name, *entered.spill_to):
             if wanted not in names:
@@ -319,6 +333,21 @@ def check_names(settings: Settings) -> None:
             raise ConfigError(
                 f"admission.tenant_profiles names {tenant}, who is none of the tenants.",
                 param="admission.tenant_profiles",
+            )
+    for rule in settings.admission.scene_rules:
+        for tenant in rule.tenants:
+            if tenant not in known:
+                raise ConfigError(
+                    f"admission.scene_rules names {tenant}, who is none of the tenants.",
+                    param="admission.scene_rules",
+                )
+    most_ms = settings.server.deadlines.max_ms
+    for name, scene in settings.admission.scenes.items():
+        if (scene.deadline_ms or 0) > most_ms:
+            raise ConfigError(
+                f"admission.scenes.{name}.deadline_ms is above server.deadlines.max_ms; lower the "
+                "one or raise the other.",
+                param="admission.scenes",
             )
     for name, pool in settings.admission.pools.items():
         for tenant in pool.tenants:

@@ -63,6 +63,7 @@ from forebay.pipeline.indexing import IndexingRetriever
 from forebay.pipeline.knowledge import KnowledgeService
 from forebay.pipeline.listening import Listening
 from forebay.pipeline.messages import Answering, Citation
+from forebay.pipeline.scenes import Scenes
 from forebay.pipeline.senses import AnswersBySense
 from forebay.pipeline.splitting import Splitting, SplittingAnswers
 from forebay.policy.admission import Admission
@@ -266,7 +267,7 @@ async def _charge_question(
 ) -> int:
     """What an answer costs that no engine has to write: its question."""
     tokens = counter.count(question)
-    await admission.charge(claimant(ctx), "chat", tokens)
+    await admission.charge(claimant(ctx), "chat", tokens, ctx.scene.name)
     return tokens
 
 
@@ -299,7 +300,7 @@ def _charging(admission: Admission, counter: TokenCounter) -> Charging:
 
 
 def _charge_at_once(admission: Admission, ctx: RequestContext, tokens: int) -> bool:
-    return admission.charge_at_once(claimant(ctx), "chat", tokens)
+    return admission.charge_at_once(claimant(ctx), "chat", tokens, ctx.scene.name)
 
 
 def _within_pools(settings: Settings) -> ContextSettings:
@@ -439,6 +440,7 @@ def _parts(
         count_tokens=partial(_count, EstimatedTokenCounter()),
         charging=Charges(answerer.admission),
         engines=settings.generation.backend != "extractive",
+        scenes=Scenes(lambda: answerer.quotas.effective, settings.server.deadlines.answer_ms),
         version=__version__,
     )
 

@@ -18,6 +18,7 @@ import msgspec
 
 from forebay.kernel.errors import ConfigError, StoreError, StoreFull
 from forebay.policy.admission import Admission, AdmissionOverrides, AdmissionSettings
+from forebay.policy.admission.load_factor import Factors
 
 log = logging.getLogger("forebay.admission")
 FILE = "admission.json"
@@ -45,6 +46,11 @@ class Overriding:
     def effective(self) -> AdmissionSettings:
         """What is in force."""
         return self._effective
+
+    @property
+    def factors(self) -> Factors:
+        """What quotas are multiplied by at present."""
+        return self._admission.desk.factors()
 
     def configure(self, settings: AdmissionSettings) -> None:
         """The configuration was read again; overrides stay on top."""

@@ -11,6 +11,7 @@ from forebay.gateway.identity import Identity
 from forebay.kernel.context import Principal
 from forebay.kernel.errors import ConfigError, InvalidRequest
 from forebay.policy.admission import AdmissionOverrides, AdmissionSettings, DimensionLimits
+from forebay.policy.admission.load_factor import Factors
 from forebay.policy.admission.priorities import PriorityGrant
 from forebay.policy.admission.settings import AccessRule
 from forebay.policy.quota import QuotaWindow
@@ -30,6 +31,11 @@ class QuotaKeeper(Protocol):
         """What is in force."""
         ...
 
+    @property
+    def factors(self) -> Factors:
+        """What quotas are multiplied by at present."""
+        ...
+
     async def put(self, overrides: AdmissionOverrides) -> None:
         """Put others in force, for this process and the others of the folder."""
         ...
@@ -43,6 +49,7 @@ class AdmissionBody(msgspec.Struct, frozen=True):
     priorities: tuple[PriorityGrant, ...]
     windows: tuple[QuotaWindow, ...]
     load_factor: float
+    factors: Factors
     overrides: AdmissionOverrides
 
 
@@ -63,6 +70,7 @@ class AdmissionRoutes:
             effective.priorities,
             effective.windows,
             effective.load_factor,
+            self._keeper.factors,
             self._keeper.overrides,
         )
         await x.reply_json(body)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 from starlette.middleware.cors import CORSMiddleware
@@ -48,7 +49,7 @@ _LAST_WORDS_S = 1.0
 EXPOSED_HEADERS = (
     "x-request-id", "server-timing", "x-forebay-cache", "x-forebay-rung", "x-forebay-kb-version",
     "x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens",
-    "retry-after",
+    "retry-after", "x-forebay-scene",
 )  # fmt: skip
 _SHED = frozenset(f"overloaded_{reason}" for reason in REASONS)
 _UNCOUNTED = frozenset({"healthz", "readyz", "metrics", "openapi"})
@@ -248,6 +249,7 @@ class GatewayApp:
         try:
             async with asyncio.timeout(ctx.deadline.remaining()) as scope:
                 running.scope = scope
+                x.allow = partial(self._allow, ctx, running)
                 x.check_encoding()
                 await x.read_body(limit, settings.connections.body_timeout_s)
                 if x.replay_head is not None and await self._told(x):
@@ -264,6 +266,14 @@ class GatewayApp:
             raise
         finally:
             running.scope = None
+
+    def _allow(self, ctx: RequestContext, running: Running, seconds: float) -> None:
+        """The request has another time, counted from when it came."""
+        bounded_s = min(seconds, self.parts.settings.deadlines.max_ms / 1000)
+        ctx.deadline = Deadline(ctx.started_at + bounded_s, ctx.clock)
+        scope, left_s = running.scope, ctx.deadline.remaining()
+        if scope is not None and running.reason is None and not scope.expired():
+            scope.reschedule(asyncio.get_running_loop().time() + left_s)
 
     async def _told(self, x: Exchange) -> bool:
         """Whether it was answered as an equal request was, now that its body is here.

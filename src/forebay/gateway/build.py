@@ -96,7 +96,7 @@ def _replays(parts: GatewayParts) -> Replays | None:
     def tables() -> tuple[object, ...]:
         if quotas is None:
             return (identity.table,)
-        return identity.table, quotas.effective.priorities, quotas.overrides.plans
+        return identity.table, quotas.effective, quotas.overrides.plans
 
     return Replays(parts.replays_max_bytes, tables)
 

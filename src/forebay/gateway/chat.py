@@ -12,6 +12,7 @@ from forebay.gateway.exchange import JSON_HEADERS, STREAM_HEADERS, Exchange, sta
 from forebay.gateway.parts import GatewayParts
 from forebay.gateway.rendering import AnswerFrame, citation_body, forebay_body, usage_body
 from forebay.gateway.replay import Replay, Replays, Telling, Template
+from forebay.gateway.scene import enter_scene
 from forebay.gateway.watching import WriteBehind
 from forebay.kernel.context import RequestContext
 from forebay.kernel.errors import EngineError, InvalidRequest
@@ -56,6 +57,7 @@ class ChatRoute:
         kb = await self._directory.kb_of_model(x.principal, body.model)
         request = answer_request(kb, body)
         x.kb, x.kb_by_model = kb, True
+        enter_scene(self._parts.scenes, x.context, x, request)
         frame = AnswerFrame(
             id=f"chatcmpl-{self._parts.new_id()}",
             created=int(self._parts.wall_clock.now()),

@@ -65,6 +65,7 @@ class Exchange:
         self.replay_head: HeadKey | None = None
         self.told = False
         self.server_send = send
+        self.allow: Callable[[float], None] = _nobody_bounds
 
     @property
     def context(self) -> RequestContext:
@@ -242,7 +243,8 @@ def closed(error: RuntimeError) -> bool:
 
 def stage_headers(ctx: RequestContext) -> list[tuple[str, str]]:
     """What caches, ladder and version did for this request so far."""
-    lines = [("x-forebay-cache", ", ".join(f"{k}={v}" for k, v in ctx.told_cache().items()))]
+    lines = [("x-forebay-scene", ctx.scene.name)] if ctx.scene.name else []
+    lines += [("x-forebay-cache", ", ".join(f"{k}={v}" for k, v in ctx.told_cache().items()))]
     if ctx.rung is not None:
         lines.append(("x-forebay-rung", ctx.rung))
     if ctx.degradations:
@@ -272,6 +274,10 @@ def duration(seconds: float) -> str:
     if minutes < 1:
         return f"{rest:.3g}s"
     return f"{minutes:.0f}m{rest:.0f}s"
+
+
+def _nobody_bounds(_seconds: float) -> None:
+    """Work that no scope ends has no other time."""
 
 
 def _headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

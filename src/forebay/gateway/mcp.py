@@ -33,6 +33,7 @@ from forebay.gateway.exchange import Exchange
 from forebay.gateway.mcp_stdio import Answers, Requests, Unanswered
 from forebay.gateway.parts import GatewayParts
 from forebay.gateway.rendering import citation_body, search_hit
+from forebay.gateway.scene import enter_scene
 from forebay.kernel.clock import Deadline
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.errors import EngineError, InvalidRequest
@@ -179,6 +180,7 @@ class McpTools:
         arguments = self._ask_arguments.decode(data)
         kb = await self._kb(ctx.principal, arguments.kb)
         request = AnswerRequest(kb, (Message("user", arguments.question),), route="mcp")
+        enter_scene(self._parts.scenes, ctx, x, request)
         pieces: list[str] = []
         end: AnswerEnd | None = None
         events = self._parts.answering.answer(ctx, request)

@@ -21,13 +21,15 @@ _ABOUT = """\
 A RAG server: cited answers from your documents. Request headers read everywhere:
 `x-request-id`, `traceparent`, `x-forebay-deadline-ms` (milliseconds, bounded),
 `x-forebay-priority` (low, normal, high; can only lower), `x-forebay-groups` (comma-separated),
-`x-forebay-user`, `x-forebay-no-cache`. A stream that fails after its start ends with one
+`x-forebay-user`, `x-forebay-no-cache`, `x-forebay-scene` (what the request is for; can only
+lower). A stream that fails after its start ends with one
 event that has the error body, without `[DONE]`.
 """
 _HEADERS = {
     "x-request-id": "Names this request in logs.",
     "server-timing": "Milliseconds of each stage that ran.",
     "x-forebay-cache": "What each cache tier did.",
+    "x-forebay-scene": "What the request was taken to be for.",
     "x-forebay-rung": "Which rung of the retrieval ladder answered.",
     "x-forebay-kb-version": "Version of the knowledge base that was read or made.",
 }

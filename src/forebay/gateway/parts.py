@@ -17,6 +17,7 @@ from forebay.kernel.stages import Embedder, Reranker
 from forebay.pipeline.chunk_keys import ChunkService
 from forebay.pipeline.messages import Answering, Knowledge
 from forebay.pipeline.recollection import Recollecting
+from forebay.pipeline.scenes import Scenes
 from forebay.telemetry.ids import TraceIds, begin_trace
 from forebay.telemetry.metrics import Metrics
 from forebay.telemetry.opening import Sink
@@ -67,7 +68,8 @@ class GatewayParts(msgspec.Struct, frozen=True):
     ``count_tokens`` counts an embedding request's tokens off the event loop; without it the
     count is an estimate from characters.
     ``charging`` charges what needs no engine and knows who is denied; None: nobody is.
-    ``engines``: an engine writes answers; else they are quotations.
+    ``engines``: an engine writes answers; else they are quotations. ``scenes`` says what requests
+    are for; None: nobody does.
     """
 
     answering: Answering
@@ -91,4 +93,5 @@ class GatewayParts(msgspec.Struct, frozen=True):
     count_tokens: Callable[[Sequence[str]], int] | None = None
     charging: Charging | None = None
     engines: bool = True
+    scenes: Scenes | None = None
     version: str = "0"

@@ -91,6 +91,7 @@ def forebay_body(ctx: RequestContext, kb: str, end: AnswerEnd) -> ForebayBody:
         timings=timings(ctx),
         coverage=coverage_body(ctx.coverage),
         query=query_body(end.understood),
+        scene=ctx.scene.name or msgspec.UNSET,
     )
 
 

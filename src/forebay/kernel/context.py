@@ -12,6 +12,8 @@ from forebay.kernel.caching import Served
 from forebay.kernel.clock import Clock, Deadline
 
 Priority = Literal["low", "normal", "high"]
+SceneName = Literal["faq", "report", "code", "document"]
+"""Scenes that are known by a request's text; operators may make others."""
 StageOutcome = Literal["ok", "error", "timeout", "cancelled", "skipped"]
 
 
@@ -109,6 +111,24 @@ class Principal(msgspec.Struct, frozen=True):
         return self.knowledge is None or kb in self.knowledge
 
 
+class Scene(msgspec.Struct, frozen=True):
+    """What a request is for, and what that gives it.
+
+    ``name`` is what it is charged, placed and bounded as; ``read_as`` what rules or its text said,
+    whatever its client asked for. ``pool``: where it goes if its prompt fits; empty: any.
+    ``max_output_tokens`` and ``deadline_ms`` None: no bound, no time of its own.
+    """
+
+    name: str = ""
+    read_as: str = ""
+    pool: str = ""
+    max_output_tokens: int | None = None
+    deadline_ms: int | None = None
+
+
+NO_SCENE = Scene()
+
+
 class StageRecord(msgspec.Struct):
     """How long one stage waited and then worked, in seconds on the request's clock.
 
@@ -148,8 +168,9 @@ class RequestContext:
 
     Mutable on purpose in few places only: ``stages``, ``degradations``, ``address`` (the client's,
     set by the gateway), ``placement`` and ``rate`` (set by admission), ``kb_version`` (pinned by
-    retrieval), ``served`` (which version may be served, told when the query began), ``labels``
-    (what the request is, in words of which there are few; told in the log).
+    retrieval), ``served`` (which version may be served, told when the query began), ``scene`` and
+    ``deadline`` (when its text is known), ``labels`` (what the request is, in words of which there
+    are few; told in the log).
     """
 
     __slots__ = (
@@ -167,6 +188,7 @@ class RequestContext:
         "rate",
         "request_id",
         "rung",
+        "scene",
         "served",
         "stages",
         "started_at",
@@ -198,6 +220,7 @@ class RequestContext:
         self.kb_version: int | None = None
         self.rung: str | None = None
         self.coverage: Coverage | None = None
+        self.scene = NO_SCENE
         self.served: Served | None = None
         self.labels: dict[str, str] = {}
         self.cache: dict[str, str] = {"embedding": "off", "retrieval": "off", "answer": "off"}
@@ -212,6 +235,7 @@ class RequestContext:
             no_cache=self.no_cache,
         )
         other.cache, other.rung, other.kb_version = dict(self.cache), self.rung, self.kb_version
+        other.scene = self.scene
         return other
 
     def part(self, deadline: Deadline | None = None) -> RequestContext:
@@ -227,7 +251,7 @@ class RequestContext:
             traceparent=self.traceparent,
             no_cache=self.no_cache,
         )
-        own.address, own.served = self.address, self.served
+        own.address, own.served, own.scene = self.address, self.served, self.scene
         return own
 
     def take_in(self, part: RequestContext) -> None:

@@ -227,7 +227,8 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
 
     ``prompt_tokens`` and ``completion_tokens`` are the engine's own count where it gives one,
     else this side's count. ``refused`` says the generator found no support in the passages,
-    ``unsure`` that it quotes what comes nearest and says so.
+    ``unsure`` that it quotes what comes nearest and says so. ``bounded``: it was cut, and not by
+    the client's own bound.
     """
 
     reason: FinishReason
@@ -236,6 +237,7 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
     model: str
     refused: bool = False
     unsure: bool = False
+    bounded: bool = False
 
 
 class QueryReader(Protocol):

@@ -30,6 +30,7 @@ from forebay.kernel.stages import (
 )
 from forebay.kernel.streams import closing
 from forebay.pipeline.asking import ask_for, claimant, session_of
+from forebay.pipeline.cut_notice import bounded, cut_notice
 from forebay.pipeline.density import Density
 from forebay.pipeline.fragility import Fragility, cautioned, is_fragile
 from forebay.pipeline.messages import (
@@ -246,6 +247,8 @@ class AnswerPipeline:
             yield AnswerDelta(rest)
         if self._parts.fragility is not None and not finished.refused:
             await self._parts.fragility.answered(ctx, request.kb, text + rest, prompt.passages)
+        if finished.bounded and (notice := cut_notice(text + rest, prompt)):
+            yield AnswerDelta(notice)
         yield AnswerEnd(
             finish_reason=finished.reason,
             citations=tuple(citations),
@@ -304,7 +307,7 @@ class AnswerPipeline:
         """
         used = self._parts.count([read.question])
         if found is None:
-            await self._parts.admission.charge(claimant(ctx), "chat", used)
+            await self._parts.admission.charge(claimant(ctx), "chat", used, ctx.scene.name)
             ctx.rung, ctx.kb_version = NO_RUNG, ctx.served.version if ctx.served else 0
         writer = self._parts.cite(cited_request(read, found))
         text = writer.feed(read.reply)
@@ -384,7 +387,7 @@ class AnswerPipeline:
             record.attributes["input_tokens"] = finished.prompt_tokens
             record.attributes["output_tokens"] = finished.completion_tokens
         if finished.reason == "length":
-            _tell_cut(ctx, prompt, permit.max_output_tokens)
+            finished = bounded(ctx, prompt, permit.max_output_tokens, finished)
         yield finished
 
     async def _built(
@@ -479,13 +482,6 @@ async def beside_if_long(texts: Sequence[str], work: Callable[..., T], *argument
     if sum(map(len, texts)) <= INLINE_CHARACTERS:
         return work(*arguments)
     return await asyncio.to_thread(work, *arguments)
-
-
-def _tell_cut(ctx: RequestContext, prompt: GenerationRequest, allowed_tokens: int) -> None:
-    """An answer that ends at another bound than the client's own says so."""
-    most, own = min(prompt.max_output_tokens, allowed_tokens), prompt.sampling.max_tokens
-    if own is None or most < own:
-        ctx.degrade("generation", "truncated", f"the answer was cut at its bound of {most} tokens")
 
 
 def question_of(messages: Sequence[Message]) -> str:

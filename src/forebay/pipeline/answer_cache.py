@@ -182,6 +182,7 @@ class CachedAnswering:
             data=data,
             entry=entry,
             tokens=tokens,
+            scene=ctx.scene,
         )
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from forebay.kernel.context import RequestContext
 from forebay.kernel.stages import Message
-from forebay.policy.admission import Admission, Ask, Claimant
+from forebay.policy.admission import Admission, Ask, Claimant, Entry
 from forebay.policy.quota import Limit
 
 
@@ -18,8 +18,12 @@ def ask_for(
     *,
     passages: int = 0,
     session: str = "",
+    whole: Entry | None = None,
 ) -> Ask:
-    """What this caller asks of admission; ``cap`` is the output to reserve for, None: any."""
+    """What this caller asks of admission; ``cap`` is the output to reserve for, None: any.
+
+    ``whole`` has reserved for it already.
+    """
     return Ask(
         who=claimant(ctx),
         route="chat",
@@ -30,6 +34,8 @@ def ask_for(
         cap=cap,
         session=session,
         weight=ctx.principal.plan.weight,
+        whole=whole,
+        scene=ctx.scene,
     )
 
 

@@ -15,7 +15,7 @@ import msgspec
 from forebay.cache.rules import AnswerRules
 from forebay.cache.versioned import Entry, VersionedTier
 from forebay.kernel.caching import ServedVersions
-from forebay.kernel.context import RequestContext
+from forebay.kernel.context import NO_SCENE, RequestContext, Scene
 from forebay.pipeline.messages import (
     AnswerDelta,
     AnswerEnd,
@@ -59,6 +59,7 @@ class KeptAnswer(msgspec.Struct, frozen=True):
     data: bytes
     entry: Entry[StoredAnswer]
     tokens: int
+    scene: Scene = NO_SCENE
 
     def again(self, ctx: RequestContext) -> bool:
         """See ``Recollection``."""
@@ -67,6 +68,7 @@ class KeptAnswer(msgspec.Struct, frozen=True):
         served = self.serving.current(self.entry.kb)
         if served is None or not self.tier.still(self.key, self.data, self.entry, served):
             return False
+        ctx.scene = self.scene
         if not self.charge(ctx, self.tokens):
             return False
         self.tier.took(self.key)
@@ -74,6 +76,8 @@ class KeptAnswer(msgspec.Struct, frozen=True):
         ctx.cache["answer"] = "hit"
         ctx.rung, ctx.kb_version = end.rung, end.kb_version
         ctx.served = served
+        if self.scene.name:
+            ctx.labels["scene"] = self.scene.name
         return True
 
     def told(self) -> tuple[AnswerDelta, AnswerEnd]:

@@ -15,6 +15,7 @@ from forebay.kernel.stages import Finished, SearchRequest, SearchResult, Sense
 from forebay.kernel.streams import closing
 from forebay.pipeline.answer import AnswerParts, AnswerPipeline, beside_if_long
 from forebay.pipeline.asking import ask_for
+from forebay.pipeline.cut_notice import cut_notice
 from forebay.pipeline.messages import (
     AnswerDelta,
     AnswerEnd,
@@ -140,6 +141,8 @@ class AnswersBySense:
             raise EngineError("the answer for one sense ended before it was complete.")
         rest, citations, invalid = writer.finish()
         text = _MARKER.sub(lambda mark: f"[{int(mark[1]) + shown}]", "".join((*pieces, rest)))
+        if finished.bounded:
+            text += cut_notice(text, prompt)
         return _Said(
             text,
             tuple(msgspec.structs.replace(one, index=one.index + shown) for one in citations),

@@ -46,6 +46,7 @@ from forebay.pipeline.answer import (
     question_of,
 )
 from forebay.pipeline.asking import ask_for
+from forebay.pipeline.cut_notice import cut_notice
 from forebay.pipeline.messages import AnswerDelta, AnswerEnd, AnswerRequest, Usage
 from forebay.pipeline.questions import NO_RUNG
 from forebay.pipeline.split_notes import (
@@ -316,7 +317,7 @@ class SplittingAnswers:
             sampling,
             1,
         )
-        ask = _under(ask_for(ctx, prompt.prompt_tokens, plan.note_tokens), whole)
+        ask = ask_for(ctx, prompt.prompt_tokens, plan.note_tokens, whole=whole)
         writer = self._parts.cite(prompt)
         pieces: list[str] = []
         finished: Finished | None = None
@@ -359,15 +360,18 @@ class SplittingAnswers:
         writer = self._parts.cite(
             msgspec.structs.replace(prompt, passages=tuple(sources[: len(prompt.passages)]))
         )
-        ask = _under(ask_for(ctx, prompt.prompt_tokens, request.sampling.max_tokens), whole)
-        finished: Finished | None = None
+        ask = ask_for(ctx, prompt.prompt_tokens, request.sampling.max_tokens, whole=whole)
+        finished, pieces = None, []
         async with closing(self._or_notes(ctx, (ask, prompt), shown, notes)) as events:
             async for event in events:
                 if isinstance(event, Finished):
                     finished = event
                 elif text := writer.feed(event.text):
+                    pieces.append(text)
                     yield AnswerDelta(text)
         rest, citations, invalid = writer.finish()
+        if finished is not None and finished.bounded:
+            rest += cut_notice("".join((*pieces, rest)), prompt)
         if not request.sampling.formed:
             rest += left_out(notes, plan.words)
         if rest:
@@ -490,10 +494,6 @@ class SplittingAnswers:
                 param="messages",
             )
         return prompt
-
-
-def _under(ask: Ask, whole: Entry) -> Ask:
-    return msgspec.structs.replace(ask, whole=whole)
 
 
 def _plain(text: str) -> str:

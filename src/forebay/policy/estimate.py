@@ -48,10 +48,12 @@ REFRESH_SHARE = 32
 class _Lengths:
     """What one kind has written, and what was read of it."""
 
-    __slots__ = ("_read_at", "learned", "long", "seen", "usual")
+    __slots__ = ("_read_at", "learned", "long", "parts", "seen", "usual")
 
     def __init__(self, memory: int) -> None:
         self.seen = RecentQuantiles(least=1.0, memory=memory)
+        # Of what was allowed; kept for kinds alone, whose sizes differ.
+        self.parts = RecentQuantiles(least=0.001, memory=memory)
         self.learned = self.usual = self.long = 0.0
         self._read_at = 0
 
@@ -78,27 +80,28 @@ class OutputEstimates:
         self._settings = settings
         self._kinds: OrderedDict[str, _Lengths] = OrderedDict()
         self._sizes: OrderedDict[tuple[str, int], _Lengths] = OrderedDict()
-        self._ratios: OrderedDict[str, RecentQuantiles] = OrderedDict()
 
-    def estimate(self, kind: str, cap_tokens: int) -> int:
-        """Output tokens to reserve for a request of ``kind`` that may write ``cap_tokens``."""
-        known = self._known(kind, cap_tokens, self._settings.learn_after)
+    def estimate(self, kind: str, cap_tokens: int, wider: str = "") -> int:
+        """Output tokens to reserve for a request of ``kind`` that may write ``cap_tokens``.
+
+        ``wider``: the kind that counts while this one is not known.
+        """
+        known = self._known_or(kind, wider, cap_tokens, self._settings.learn_after)
         if known is None:
             return cap_tokens
         return min(cap_tokens, max(1, round(known.learned)))
 
-    def expected(self, kind: str, cap_tokens: int) -> int | None:
+    def expected(self, kind: str, cap_tokens: int, wider: str = "") -> int | None:
         """Output tokens the next request of ``kind`` probably writes; None while nothing is known.
 
         A cap says what is allowed, not what will come, so no time may be forecast from one that is
         far over what such answers need; one that is near or below is likely to be reached.
         """
-        known = self._known(kind, cap_tokens, LEAST_SEEN)
+        known = self._known_or(kind, wider, cap_tokens, LEAST_SEEN)
         if known is None:
             return None
-        if known is self._kinds.get(kind) and (ratios := self._ratios.get(kind)) is not None:
+        if (share := known.parts.at(EXPECTED_SHARE)) is not None:
             # Nothing of this size is known: answers reach the usual part of what is allowed.
-            share = ratios.at(EXPECTED_SHARE) or 1.0
             return min(cap_tokens, max(1, round(share * cap_tokens)))
         return cap_tokens if cap_tokens <= NEAR * known.long else max(1, round(known.usual))
 
@@ -108,12 +111,7 @@ class OutputEstimates:
         Answers that a client or an error cut short say nothing about lengths: do not report them.
         """
         self._add(self._kinds, kind, output_tokens)
-        ratios = self._ratios.get(kind)
-        if ratios is None:
-            ratios = self._ratios[kind] = RecentQuantiles(least=0.001, memory=200)
-            if len(self._ratios) > self._settings.max_kinds:
-                self._ratios.popitem(last=False)
-        ratios.add(output_tokens / cap_tokens)
+        self._kinds[kind].parts.add(output_tokens / max(1, cap_tokens))
         self._add(self._sizes, (kind, _size(cap_tokens)), output_tokens)
 
     def statistics(self) -> dict[str, int]:
@@ -123,6 +121,10 @@ class OutputEstimates:
             "kinds": len(self._kinds),
             "learned": sum(known.seen.count >= ready for known in self._kinds.values()),
         }
+
+    def _known_or(self, kind: str, wider: str, cap_tokens: int, least: int) -> _Lengths | None:
+        known = self._known(kind, cap_tokens, least)
+        return self._known(wider, cap_tokens, least) if known is None and wider else known
 
     def _known(self, kind: str, cap_tokens: int, least_seen: int) -> _Lengths | None:
         """What decides: answers with caps alike, else all of the kind."""

@@ -16,7 +16,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 WORST = frozenset({"forebay_pool_ejected", "forebay_pool_tail_ratio", "forebay_pool_alert_level"})
-"""Gauges of which the largest is shown; every other gauge is added up."""
+LEAST = frozenset({"forebay_quota_load_factor"})
+"""Gauges of which the largest, and those of which the least is shown; all others are added up."""
 MISSING = "forebay_metrics_missing_processes"
 _OTHER = "other"
 
@@ -94,7 +95,7 @@ def merged(alive: Sequence[Page], ended: Sequence[Page]) -> Page:
             held = values.get(key)
             if held is None:
                 values[key] = value
-            elif name.endswith("_created") and family.lasts:
+            elif (name.endswith("_created") and family.lasts) or name in LEAST:
                 values[key] = min(held, value)
             elif name in WORST:
                 values[key] = max(held, value)

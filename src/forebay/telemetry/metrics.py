@@ -89,6 +89,7 @@ class Metrics:
         self._degraded = self._counter(
             "forebay_degraded", "Answers with a step down the ladder.", "stage", "rung"
         )
+        self._scenes = self._counter("forebay_scene_requests", "Requests by scene.", "scene")
         self._tenant_requests = self._counter(
             "forebay_tenant_requests", "Requests by tenant and outcome.", "tenant", "outcome"
         )
@@ -190,6 +191,7 @@ class Metrics:
             report.outcome,
             None if ctx is None else self._tenant(ctx.principal.tenant),
             () if ctx is None else tuple(ctx.cache.items()),
+            "" if ctx is None else ctx.scene.name,
         )
         total = self._tally.get(kind)
         if total is None:
@@ -214,6 +216,8 @@ class Metrics:
                     # The tier's own figures: whoever asked before, the work was spared.
                     counted = "hit" if result == SHARED_HIT else result
                     self._bound(self._cache, tier, counted)(total.requests)
+            if kind.scene:
+                self._bound(self._scenes, kind.scene)(total.requests)
             if kind.tenant is None:
                 continue
             self._bound(self._tenant_requests, kind.tenant, kind.outcome)(total.requests)
@@ -255,6 +259,7 @@ class _Kind(NamedTuple):
     outcome: RequestOutcome
     tenant: str | None
     cache: tuple[tuple[str, str], ...]
+    scene: str
 
 
 class _Sum:
@@ -314,14 +319,23 @@ class _Pools(Collector):
         hedges = CounterMetricFamily(
             "forebay_pool_hedges", "Second replicas asked, by outcome.", labels=["pool", "outcome"]
         )
-        for pool, figures in self._statistics().items():
+        statistics = self._statistics()
+        factor = statistics.get("quota", {}).get("load_factor")
+        if factor is not None:
+            yield GaugeMetricFamily(
+                "forebay_quota_load_factor",
+                "What the refill of quotas is multiplied by under the load of the pools.",
+                value=factor,
+            )
+        for pool, figures in statistics.items():
             for figure, family in families.items():
                 if figure in figures:
                     family.add_metric([pool], figures[figure])
             for figure, count in figures.items():
                 if figure.startswith(_HEDGES):
                     hedges.add_metric([pool, figure.removeprefix(_HEDGES)], count)
-        return (*families.values(), hedges)
+        yield from families.values()
+        yield hedges
 
 
 _QUOTA_DECISIONS = {"lease": "decided_on_lease", "keeper": "asked", "alone": "decided_alone"}

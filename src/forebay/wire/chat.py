@@ -169,6 +169,7 @@ class ForebayBody(msgspec.Struct, frozen=True):
     timings: tuple[TimingBody, ...]
     coverage: CoverageBody | None = None
     query: QueryBody | msgspec.UnsetType = msgspec.UNSET
+    scene: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class UsageBody(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ from forebay.policy.admission import (
     Desk,
     DimensionLimits,
 )
+from forebay.policy.admission.load_factor import Factors
 from forebay.policy.quota import Limit
 from forebay.testing.embedding import HashEmbedder
 from tests.unit.gateway.client import client
@@ -39,6 +40,7 @@ class Keeping:
     def __init__(self, settings: AdmissionSettings) -> None:
         self.overrides = AdmissionOverrides()
         self.effective = settings
+        self.factors = Factors()
 
     async def put(self, overrides: AdmissionOverrides) -> None:
         self.overrides = overrides

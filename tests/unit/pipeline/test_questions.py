@@ -32,6 +32,7 @@ from forebay.kernel.stages import (
     Understood,
 )
 from forebay.pipeline.answer import AnswerParts, AnswerPipeline
+from forebay.pipeline.cut_notice import NOTICES
 from forebay.pipeline.hypothesis import EngineQuestions, QuestionEngineSettings
 from forebay.pipeline.messages import AnswerDelta, AnswerEnd, AnswerRequest
 from forebay.pipeline.questions import QuestionParts, Questions
@@ -76,12 +77,13 @@ class Searching:
 
 
 class Selective(ScriptedGenerator):
-    """Fails or hangs where the best passage is a certain chunk."""
+    """Fails or hangs where the best passage is a certain chunk; says that it was ``cut``."""
 
     def __init__(self, pieces: Sequence[str]) -> None:
         super().__init__(pieces)
         self.fails: set[int] = set()
         self.hangs: set[int] = set()
+        self.cut = False
 
     async def generate(
         self, ctx: RequestContext, request: GenerationRequest
@@ -93,7 +95,8 @@ class Selective(ScriptedGenerator):
             await asyncio.sleep(60)
         async with aclosing(super().generate(ctx, request)) as events:
             async for event in events:
-                yield event
+                cut = self.cut and isinstance(event, Finished)
+                yield msgspec.structs.replace(event, reason="length") if cut else event
 
 
 class Alike:
@@ -379,6 +382,17 @@ async def test_a_sense_that_cannot_be_answered_is_named_beside_the_others(
     assert text == f"**the first**\n\nSaid [1].\n\n{sentence}"
     assert end.degradations == (Degradation("generation", "senses", "senses_missing"),)
     assert [one.index for one in end.citations] == [1] and life.held() == NOTHING
+
+
+async def test_a_sense_that_a_bound_cut_says_so() -> None:
+    unclear = Understood("apple", "en", "fact", unclear=True)
+    reader = ScriptedReader({"apple": unclear}, each=True)
+    life = Life(reader, {"apple": (1, 2, 3)})
+    life.generator.cut = True
+    text, end, _ = await life.ask("apple")
+    told = f"Said [{{}}].\n\n{NOTICES['en']}"
+    assert text == (f"**the first**\n\n{told.format(1)}\n\n**the second**\n\n{told.format(3)}")
+    assert end.finish_reason == "length"
 
 
 async def test_senses_that_cannot_be_answered_fail_the_answer() -> None:

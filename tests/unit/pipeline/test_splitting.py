@@ -21,6 +21,7 @@ from forebay.kernel.stages import (
     Message,
     Sampling,
 )
+from forebay.pipeline.cut_notice import NOTICES
 from forebay.pipeline.messages import AnswerDelta, AnswerEnd, AnswerRequest
 from forebay.testing.generation import context
 from tests.unit.pipeline.long_texts import (
@@ -134,6 +135,25 @@ async def test_notes_that_were_cut_are_told_of() -> None:
     assert re.search(
         rf"{parts} parts, {parts} of them cut at \d+ tokens", end.degradations[0].reason
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "language"),
+    [
+        (english(9), "How much does each gate weigh?", "en"),
+        (chinese(9), "每个闸门有多重？", "zh"),
+    ],
+)
+async def test_a_merged_answer_that_a_bound_cut_says_so_at_its_end(
+    text: str, asked: str, language: str
+) -> None:
+    service = Service()
+    service.generator.cut = True
+    answer, end = await service.ask(f"{text}\n\n{asked}")
+    notice = NOTICES[language]
+    assert answer.endswith(f"\n\n{notice}")
+    assert answer.count(notice) == 1
+    assert end.finish_reason == "length"
 
 
 async def test_no_more_parts_are_in_work_than_set_and_each_waits_for_its_place() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 
 from forebay.kernel.clock import Deadline, VirtualClock
-from forebay.kernel.context import Principal, RequestContext
+from forebay.kernel.context import Principal, RequestContext, Scene
 from forebay.telemetry.ids import begin_trace
 from forebay.telemetry.metrics import Metrics
 from forebay.telemetry.report import RequestOutcome, RequestReport
@@ -22,6 +22,7 @@ GOLDEN = {
     "forebay_cache": ("counter", {"tier", "result"}),
     "forebay_shed": ("counter", {"reason"}),
     "forebay_degraded": ("counter", {"stage", "rung"}),
+    "forebay_scene_requests": ("counter", {"scene"}),
     "forebay_tenant_requests": ("counter", {"tenant", "outcome"}),
     "forebay_tenant_tokens": ("counter", {"tenant", "kind"}),
     "forebay_requests_in_flight": ("gauge", set()),
@@ -42,6 +43,7 @@ def report(
         clock.advance(0.25)
     context.cache["retrieval"] = "hit"
     context.degrade("retrieval", "bm25", "vectors are slow")
+    context.scene = Scene("faq")
     return RequestReport(
         request_id="r",
         method="POST",

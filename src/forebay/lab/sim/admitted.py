@@ -111,6 +111,7 @@ class AdmittedRouter:
         self._ticking = bool(self._jobs)
         if self._ticking:
             self._report(now)
+            self.desk.tick(now)
             if now >= self._looks_at:
                 self._look()
                 self._looks_at = now + LOOK_S

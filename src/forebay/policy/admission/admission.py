@@ -221,24 +221,26 @@ class Admission:
         """Other settings from now on; what was used stays used."""
         self.desk.replace(settings)
 
-    async def charge(self, who: Claimant, route: str, tokens: int) -> RateState | None:
+    async def charge(
+        self, who: Claimant, route: str, tokens: int, scene: str = ""
+    ) -> RateState | None:
         """Charge a request that needs no engine; raises like ``admit`` for quotas.
 
         The tightest quota after it; None: it is under none.
         """
         if self._shared is None:
-            return self.desk.charge(who, route, tokens)
-        claims, cost = self.desk.price(who, route, tokens)
+            return self.desk.charge(who, route, tokens, scene)
+        claims, cost = self.desk.price(who, route, tokens, scene)
         return self.desk.charged(await self._shared.obtain(claims, cost)) if claims else None
 
-    def charge_at_once(self, who: Claimant, route: str, tokens: int) -> bool:
+    def charge_at_once(self, who: Claimant, route: str, tokens: int, scene: str = "") -> bool:
         """Charge as ``charge`` does, unless it is refused or others have to be asked."""
         try:
-            if not self.desk.price(who, route, tokens)[0]:
+            if not self.desk.price(who, route, tokens, scene)[0]:
                 return True
             if self._shared is not None:
                 return False
-            self.desk.charge(who, route, tokens)
+            self.desk.charge(who, route, tokens, scene)
         except ForebayError:
             return False
         return True
@@ -317,6 +319,7 @@ class Admission:
     def tick(self) -> None:
         """Look at every gate again: rests end, replicas hang, without anybody coming or going."""
         now = self.desk.clock.now()
+        self.desk.tick(now)
         for name, gate in self.desk.gates.items():
             gate.tick(now)
             _leave_hung(gate, now)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from forebay.kernel.errors import PermissionDenied
+from forebay.policy.admission.load_factor import STEADY, Pacing
 from forebay.policy.admission.settings import (
     DIMENSIONS,
     AccessRule,
@@ -54,24 +55,30 @@ class ClaimBook:
             (rule.dimension, _name(rule)): rule for rule in settings.rules
         }
         self.denies = any(rule.deny for rule in settings.rules)
-        self._scaled: dict[tuple[Limit, float], Limit] = {}
-        self._known: dict[tuple[Claimant, float], tuple[Claim, ...]] = {}
+        self._scaled: dict[tuple[Limit, float, Pacing], Limit] = {}
+        self._known: dict[tuple[Claimant, float, Pacing], tuple[Claim, ...]] = {}
 
-    def claims(self, who: Claimant, wall_s: float) -> tuple[Claim, ...]:
-        """The buckets of a request at a time (Unix); ``PermissionDenied`` for who is denied."""
-        settings = self._settings
-        factor = settings.load_factor
-        if settings.windows:
-            local = datetime.fromtimestamp(wall_s, UTC).astimezone()
-            factor *= factor_at(settings.windows, local)
-        known = self._known.get((who, factor))
+    def claims(self, who: Claimant, wall_s: float, load: Pacing = STEADY) -> tuple[Claim, ...]:
+        """The buckets of a request at a time (Unix); ``PermissionDenied`` for who is denied.
+
+        ``load`` changes every refill but that of the whole service.
+        """
+        factor = self._settings.load_factor * self.window(wall_s)
+        known = self._known.get((who, factor, load))
         if known is None:
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
-            known = self._known[who, factor] = self._find(who, factor)
+            known = self._known[who, factor, load] = self._find(who, factor, load)
         return known
 
-    def _find(self, who: Claimant, factor: float) -> tuple[Claim, ...]:
+    def window(self, wall_s: float) -> float:
+        """The factor of the hours at a time (Unix)."""
+        windows = self._settings.windows
+        if not windows:
+            return 1.0
+        return factor_at(windows, datetime.fromtimestamp(wall_s, UTC).astimezone())
+
+    def _find(self, who: Claimant, factor: float, load: Pacing) -> tuple[Claim, ...]:
         found = []
         for dimension in DIMENSIONS:
             name = who.name(dimension)
@@ -79,7 +86,13 @@ class ClaimBook:
                 continue
             limit = self._limit(dimension, name, who)
             if limit is not None:
-                found.append(Claim(dimension, name, self._scale(limit, factor)))
+                found.append(
+                    Claim(
+                        dimension,
+                        name,
+                        self._scale(limit, factor, STEADY if dimension == "all" else load),
+                    )
+                )
         return tuple(found)
 
     def _limit(self, dimension: Dimension, name: str, who: Claimant) -> Limit | None:
@@ -97,15 +110,19 @@ class ClaimBook:
         limit: Limit | None = getattr(self._settings.limits, dimension)
         return limit
 
-    def _scale(self, limit: Limit, factor: float) -> Limit:
-        if factor == 1.0:
+    def _scale(self, limit: Limit, factor: float, load: Pacing) -> Limit:
+        if factor == load.factor == 1.0:
             return limit
-        scaled = self._scaled.get((limit, factor))
+        scaled = self._scaled.get((limit, factor, load))
         if scaled is None:
             if len(self._scaled) >= REMEMBERED:
                 self._scaled.clear()
-            scaled = self._scaled[(limit, factor)] = limit.scaled(factor)
+            scaled = self._scaled[limit, factor, load] = _paced(limit.scaled(factor), load)
         return scaled
+
+
+def _paced(limit: Limit, load: Pacing) -> Limit:
+    return limit.paced(load.of(limit.rate_per_s))
 
 
 def _name(rule: AccessRule) -> str:

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 import msgspec
 
 from forebay.kernel.clock import Clock
-from forebay.kernel.context import Priority, RateState
+from forebay.kernel.context import NO_SCENE, Priority, RateState, Scene
 from forebay.kernel.errors import InvalidRequest, RateLimited
 from forebay.policy.admission.claims import Claimant, ClaimBook
+from forebay.policy.admission.load_factor import Factors, LoadFactor
 from forebay.policy.admission.routing import PoolRule, PoolRules
 from forebay.policy.admission.settings import AdmissionSettings
 from forebay.policy.cost import CostWeights
@@ -34,7 +35,7 @@ class Ask(msgspec.Struct, frozen=True):
     ``input_tokens`` counts the conversation; ``passages`` are planned. ``cap`` is the output the
     client allows, None when it said nothing. ``whole`` has reserved for it already. ``pool``: the
     only one it may go to; empty: any but those that are kept for such. ``spares``: codes of
-    refusals after which it goes on without a place.
+    refusals after which it goes on without a place. ``scene``: what it is for.
     """
 
     who: Claimant
@@ -49,6 +50,7 @@ class Ask(msgspec.Struct, frozen=True):
     whole: Entry | None = None
     pool: str = ""
     spares: frozenset[str] = frozenset()
+    scene: Scene = NO_SCENE
 
 
 class Entry:
@@ -116,6 +118,7 @@ class Desk:
         self._rules = PoolRules(rules)
         self._settings = settings
         self._book = ClaimBook(settings)
+        self.load = LoadFactor(settings.load)
         self._in_work: dict[str, int] = {}
         self._ended = 0  # answers that an engine began, whole or not
 
@@ -123,6 +126,24 @@ class Desk:
         """Other settings from now on; what was used stays used."""
         self._settings = settings
         self._book = ClaimBook(settings)
+        self.load.replace(settings.load)
+
+    def tick(self, now: float) -> None:
+        """Time passes: quotas follow the load of the pools."""
+        self.load.look(now, self.gates)
+
+    def factors(self) -> Factors:
+        """What quotas are multiplied by now."""
+        operator, window = self._settings.load_factor, self._book.window(self._wall_clock.now())
+        pacing, fair = self.load.pacing, self.load.pacing.fair_per_s
+        return Factors(
+            operator,
+            window,
+            pacing.factor,
+            operator * window * pacing.factor,
+            None if math.isinf(fair) else fair,
+            self.load.load,
+        )
 
     def most_in_flight(self, who: Claimant) -> int | None:
         """Requests of the tenant that may be in work at once; None: any number."""
@@ -148,12 +169,12 @@ class Desk:
         """Raise ``PermissionDenied`` for who is denied, whatever is asked."""
         self._book.claims(who, self._wall_clock.now())
 
-    def charge(self, who: Claimant, route: str, tokens: int) -> RateState | None:
+    def charge(self, who: Claimant, route: str, tokens: int, scene: str = "") -> RateState | None:
         """Charge a request that needs no engine; raises like ``reserve`` for quotas.
 
         The tightest quota after it; None: it is under none.
         """
-        claims, cost = self.price(who, route, tokens)
+        claims, cost = self.price(who, route, tokens, scene)
         if not claims:
             return None
         return self.charged(self.ledger.reserve(claims, cost, self.clock.now()))
@@ -162,10 +183,12 @@ class Desk:
         """The tightest quota after a charge that is never settled; raises what a refusal means."""
         return _rate(charged(got), self.clock.now())
 
-    def price(self, who: Claimant, route: str, tokens: int) -> tuple[Sequence[Claim], float]:
+    def price(
+        self, who: Claimant, route: str, tokens: int, scene: str = ""
+    ) -> tuple[Sequence[Claim], float]:
         """What a request that needs no engine is charged to, and its cost."""
-        claims = self._book.claims(who, self._wall_clock.now())
-        return claims, self._settings.weights(who.tenant, route).cost(tokens, 0)
+        claims = self._claims(who)
+        return claims, self._settings.weights(who.tenant, route, scene).cost(tokens, 0)
 
     def reserve(self, ask: Ask) -> Entry:
         """Charge the quotas for a planned request.
@@ -185,15 +208,17 @@ class Desk:
         if ask.whole is None:
             self.check_in_flight(ask.who)
         planned = self._planned(ask)
-        rule = self._rules.choose(tenant, planned, ask.cap, ask.priority, ask.pool)[0]
-        weights = self._settings.weights(tenant, ask.route)
-        claims = self._book.claims(ask.who, self._wall_clock.now()) if ask.whole is None else ()
+        pool = self._pool(ask, planned)
+        rule = self._rules.choose(tenant, planned, ask.cap, ask.priority, pool)[0]
+        weights = self._settings.weights(tenant, ask.route, ask.scene.name)
+        claims = self._claims(ask.who) if ask.whole is None else ()
         cap = min(
             ask.cap or rule.max_output_tokens,
             rule.max_output_tokens,
             self._payable(ask, claims, weights, planned),
+            ask.scene.max_output_tokens or rule.max_output_tokens,
         )
-        output = self.estimates.estimate(_kind(ask), cap)
+        output = self.estimates.estimate(_kind(ask), cap, _route(ask))
         ticket = Ticket(
             cost=float(planned + output),
             deadline_at=ask.deadline_at,
@@ -202,7 +227,7 @@ class Desk:
             session=ask.session,
         )
         ticket.input_tokens, ticket.output_tokens, ticket.weight = planned, output, ask.weight
-        ticket.expected_tokens = self.estimates.expected(_kind(ask), cap)
+        ticket.expected_tokens = self.estimates.expected(_kind(ask), cap, _route(ask))
         ticket.spared = bool(ask.spares)
         entry = Entry(ask, ticket, weights, cap)
         entry.claims = claims
@@ -248,8 +273,9 @@ class Desk:
         """Arrive at the gate of a pool; the ticket is sent, waits or is refused then."""
         ticket, now = entry.ticket, self.clock.now()
         ask = entry.ask
+        pool = self._pool(ask, ticket.input_tokens)
         choices = self._rules.choose(
-            ask.who.tenant, ticket.input_tokens, ticket.output_tokens, ask.priority, ask.pool
+            ask.who.tenant, ticket.input_tokens, ticket.output_tokens, ask.priority, pool
         )
         rule = choices[0]
         if len(choices) > 1 and not self.gates[rule.name].has_room(ticket, now):
@@ -259,6 +285,7 @@ class Desk:
         gate = self.gates[rule.name]
         entry.pool, entry.gate, entry.engines = rule.name, gate, rule.engines or rule.name
         entry.cap = min(entry.cap, rule.max_output_tokens)
+        self.load.came(ask.who.tenant)
         gate.arrive(ticket, now)
         return gate
 
@@ -302,12 +329,14 @@ class Desk:
         if entry.prompt_tokens:
             used += entry.weights.cost(entry.prompt_tokens, entry.completion_tokens)
             if ok:
-                self.estimates.settled(_kind(ask), entry.cap, entry.completion_tokens)
+                self._settled(entry, entry.completion_tokens)
             elif ok is None and now >= ask.deadline_at:
                 # Leaving out what was too long to end in time would teach that all is short.
                 reached = round(CUT_FACTOR * entry.completion_tokens)
-                self.estimates.settled(_kind(ask), entry.cap, min(entry.cap, reached))
-        if ask.whole is not None:
+                self._settled(entry, min(entry.cap, reached))
+        if ask.whole is None:
+            self.load.left(used, refused=bool(entry.ticket.reason))
+        else:
             ask.whole.parts_used += used
         if entry.reservation is not None:
             entry.reservation.settle(used, now)
@@ -325,6 +354,7 @@ class Desk:
         """Figures of every gate, and of the quotas under ``quota``."""
         found = {name: gate.statistics() for name, gate in self.gates.items()}
         quota: dict[str, float] = {**self.ledger.statistics(), **self.estimates.statistics()}
+        quota |= self.load.statistics()
         return {**found, "quota": quota}
 
     @contextmanager
@@ -339,6 +369,20 @@ class Desk:
             yield
         finally:
             self._count_out(who.tenant)
+
+    def _claims(self, who: Claimant) -> Sequence[Claim]:
+        return self._book.claims(who, self._wall_clock.now(), self.load.pacing)
+
+    def _settled(self, entry: Entry, tokens: int) -> None:
+        for kind in dict.fromkeys((_kind(entry.ask), _route(entry.ask))):
+            self.estimates.settled(kind, entry.cap, tokens)
+
+    def _pool(self, ask: Ask, input_tokens: int) -> str:
+        """The only pool it may go to: its own, else its scene's where that takes such a prompt."""
+        pool, tenant = ask.scene.pool, ask.who.tenant
+        if ask.pool or not pool:
+            return ask.pool
+        return pool if input_tokens <= self._rules.longest(tenant, ask.priority, pool) else ""
 
     def _count_in(self, tenant: str) -> None:
         self._in_work[tenant] = self._in_work.get(tenant, 0) + 1
@@ -403,10 +447,17 @@ def _rate(reservation: Reservation, now: float) -> RateState:
     )
 
 
-def _kind(ask: Ask) -> str:
+def _route(ask: Ask) -> str:
+    """What counts for lengths until its scene is known."""
     kind = f"{ask.who.tenant}/{ask.route}"
     # Parts are short by order, and would teach that all answers are.
     return kind if ask.whole is None else f"{kind}/part"
+
+
+def _kind(ask: Ask) -> str:
+    # As it was read: whoever names another scene must not be taken for shorter.
+    kind, scene = _route(ask), ask.scene.read_as
+    return f"{kind}/{scene}" if scene and ask.whole is None else kind
 
 
 def charged(got: Reservation | Refusal) -> Reservation:

@@ -67,9 +67,9 @@ class PoolRules:
         self._ordered = sorted(rules, key=_size)
         self._known: dict[tuple[str, Priority | None, str], _Open] = {}
 
-    def longest(self, tenant: str, priority: Priority | None = None) -> int:
-        """The longest prompt that any pool takes of a tenant and class; 0 without pools."""
-        return self._open(tenant, priority, "").longest
+    def longest(self, tenant: str, priority: Priority | None = None, pool: str = "") -> int:
+        """The longest prompt that any pool, or ``pool``, takes of a tenant and class; 0: none."""
+        return self._open(tenant, priority, pool).longest
 
     def choose(
         self,

@@ -11,8 +11,10 @@ from msgspec import Meta
 
 from forebay.kernel.context import Priority
 from forebay.kernel.errors import ConfigError
+from forebay.policy.admission.load_factor import LoadSettings
 from forebay.policy.admission.priorities import PriorityGrant
 from forebay.policy.bulkhead import RETRIEVAL_LINE
+from forebay.policy.admission.scenes import SCENE_PROFILES, SceneRule, SceneSettings
 from forebay.policy.cost import COST_PROFILES, CostWeights
 from forebay.policy.estimate import EstimateSettings
 from forebay.policy.gate import GateSettings
@@ -154,8 +156,13 @@ class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     load_factor: Annotated[
         float, Meta(description="Multiplies every limit; changed at run time.", gt=0.0, le=100.0)
     ] = 1.0
+    load: LoadSettings = LoadSettings()
     profile: Annotated[
-        str, Meta(description="Cost factors: tokens, summary, code, document, or one of profiles.")
+        str,
+        Meta(
+            description="Cost factors: tokens, summary, code, document, one of profiles, or scene: "
+            "those of the request's scene."
+        ),
     ] = "tokens"
     profiles: Annotated[
         Mapping[str, CostWeights],
@@ -169,6 +176,14 @@ class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         Mapping[str, str],
         Meta(description="Other cost factors by tenant; they go before the route's."),
     ] = {}
+    scenes: Annotated[
+        Mapping[str, SceneSettings],
+        Meta(description="What requests get by scene: faq, report, code, document, or your own."),
+    ] = {}
+    scene_rules: Annotated[
+        tuple[SceneRule, ...],
+        Meta(description="Which scene a request has; the first that holds, else its text says."),
+    ] = ()
     pools: Annotated[
         Mapping[str, PoolAdmission],
         Meta(
@@ -199,18 +214,36 @@ class AdmissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     ] = 100_000
 
     def __post_init__(self) -> None:
-        named = (self.profile, *self.route_profiles.values(), *self.tenant_profiles.values())
+        own = (scene.profile for scene in self.scenes.values() if scene.profile)
+        named = (*self.route_profiles.values(), *self.tenant_profiles.values(), *own)
         known = dict.fromkeys((*COST_PROFILES, *self.profiles))
-        for profile in named:
-            if profile not in known:
+        scenes = {**SCENE_PROFILES, **self.scenes}
+        for rule in self.scene_rules:
+            if rule.scene not in scenes:
+                raise ConfigError(
+                    f"there is no scene {rule.scene!r}; use {', '.join(scenes)}, or make it as "
+                    f"admission.scenes.{rule.scene}.",
+                    param="admission.scene_rules",
+                )
+        for profile in (self.profile, *named):
+            if profile not in known and (profile, self.profile) != ("scene", "scene"):
                 raise ConfigError(
                     f"there is no cost profile {profile!r}; use {', '.join(known)}, or make it "
                     f"as admission.profiles.{profile}.",
                     param="admission.profile",
                 )
 
-    def weights(self, tenant: str, route: str) -> CostWeights:
-        """What a request of this tenant and route is charged by."""
-        named = self.tenant_profiles.get(tenant) or self.route_profiles.get(route)
-        name = named or self.profile
+    def weights(self, tenant: str, route: str, scene: str = "") -> CostWeights:
+        """What a request of this tenant, route and scene is charged by."""
+        named = self.tenant_profiles.get(tenant)
+        if named is None and scene and (own := self.scenes.get(scene)) is not None:
+            named = own.profile or None
+        name = named or self.route_profiles.get(route) or self.profile
+        if name == "scene" and name not in self.profiles:
+            name = SCENE_PROFILES.get(scene, "tokens")
         return self.profiles.get(name) or COST_PROFILES[name]
+
+    @property
+    def all_profiles(self) -> Mapping[str, CostWeights]:
+        """Every cost profile by name."""
+        return {**COST_PROFILES, **self.profiles}

@@ -35,6 +35,12 @@ class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         # Factors of factors must not end in a rate by which no wait can be told.
         return Limit(max(LEAST_RATE, self.rate_per_s * factor), self.burst * factor)
 
+    def paced(self, rate_per_s: float) -> Limit:
+        """The same limit with another refill; what it holds stays."""
+        if rate_per_s == self.rate_per_s:
+            return self
+        return Limit(max(LEAST_RATE, rate_per_s), self.burst)
+
 
 class TokenBucket:
     """One limit's level, full in the beginning."""
