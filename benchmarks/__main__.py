@@ -49,6 +49,7 @@ BENCHMARKS = (
     Benchmark("request", "benchmarks/request/measure.py"),
     Benchmark("avalanche", "benchmarks/avalanche/run.py"),
     Benchmark("admission", "benchmarks/admission/quota.py"),
+    Benchmark("mixes", "benchmarks/mixes/run.py --scale 0.25"),
     Benchmark("prove", "benchmarks/prove/run.py"),
     Benchmark("gathering", "benchmarks/gathering/measure.py"),
     Benchmark("ladder", "benchmarks/ladder/cost.py"),
