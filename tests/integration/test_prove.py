@@ -13,6 +13,8 @@ import pytest
 from tests.integration.support import Ran, descendants, forebay, start, until
 
 SHORT = ("--seconds", "2", "--rate", "30", "--speed", "20")
+LARGER = {"heavy": (8_000, 800), "medium": (2_000, 400), "parts": (6_000, 256)}
+"""Least tokens in, and tokens out, of each mix's larger requests."""
 
 
 @pytest.fixture(scope="module")
@@ -32,26 +34,32 @@ def test_both_sides_got_the_same_requests_and_answered(proof: Ran, folder: Path)
     assert proof.status == (0 if found["valid"] else 1), proof.err
     assert ("NOT VALID" in proof.err) is not found["valid"]
     assert json.loads((folder / "proof.json").read_bytes()) == found
-    through, admitted = found["sides"]
-    assert (through["name"], admitted["name"]) == ("pass_through", "forebay")
-    for phase in ("light", "mixed"):
-        same = ("fingerprint", "seed", "workload")
-        assert [through[phase]["run"][key] for key in same] == [
-            admitted[phase]["run"][key] for key in same
-        ]
-        sent = [side[phase]["total"]["sent"] for side in (through, admitted)]
-        assert sent[0] == sent[1] > 30
-    assert set(through["mixed"]["by_kind"]) == {"light", "heavy"}
-    heavy = through["mixed"]["by_kind"]["heavy"]
-    assert heavy["ok"] == heavy["sent"] > 0
-    assert heavy["input_tokens"] / heavy["sent"] > 8_000
-    assert heavy["output_tokens"] / heavy["sent"] == 800
-    light = through["light"]["by_kind"]["light"]
-    assert light["ok"] == light["sent"]
-    assert set(through["light"]["total"]["statuses"]) == {"ok"}
-    for side in found["sides"]:
-        assert set(side["mixed"]["total"]["statuses"]) <= {"ok", "refused"}
-        assert {"gateway", "engine"} == set(side["cpu"])
+    assert [panel["mix"] for panel in found["panels"]] == list(LARGER)
+    for panel in found["panels"]:
+        mix, (through, admitted) = panel["mix"], panel["sides"]
+        assert (through["name"], admitted["name"]) == ("pass_through", "forebay")
+        for phase in ("light", "mixed"):
+            same = ("fingerprint", "seed", "workload")
+            assert [through[phase]["run"][key] for key in same] == [
+                admitted[phase]["run"][key] for key in same
+            ]
+            sent = [side[phase]["total"]["sent"] for side in (through, admitted)]
+            assert sent[0] == sent[1] > 10
+        assert set(through["mixed"]["by_kind"]) == {"light", mix}
+        larger, (asked, written) = through["mixed"]["by_kind"][mix], LARGER[mix]
+        assert larger["ok"] == larger["sent"] > 0
+        assert larger["input_tokens"] / larger["sent"] > asked
+        if mix == "parts":
+            # The answers from the parts are counted, too.
+            assert larger["output_tokens"] / larger["sent"] > written
+        else:
+            assert larger["output_tokens"] / larger["sent"] == written
+        light = through["light"]["by_kind"]["light"]
+        assert light["ok"] == light["sent"]
+        assert set(through["light"]["total"]["statuses"]) == {"ok"}
+        for side in panel["sides"]:
+            assert set(side["mixed"]["total"]["statuses"]) <= {"ok", "refused"}
+            assert {"gateway", "engine"} == set(side["cpu"])
 
 
 def test_a_stored_proof_is_shown_again(proof: Ran, folder: Path) -> None:
@@ -60,7 +68,7 @@ def test_a_stored_proof_is_shown_again(proof: Ran, folder: Path) -> None:
     assert again.status == proof.status
     lines = [line.split("\t") for line in again.out.splitlines() if "\t" in line]
     assert lines[0] == ["", "直通", "Forebay"]
-    assert len(lines) == 7
+    assert len(lines) == 1 + 3 * 7
     assert {len(line) for line in lines} == {3}
     assert "仿真：一个引擎（h100/llama-3.1-8b/fp16/tp1 x 20）" in again.out
     assert (folder / "zh.svg").read_text("utf-8").startswith("<svg")
@@ -105,6 +113,8 @@ def test_what_cannot_work_is_said_in_one_sentence(folder: Path) -> None:
             (("--read", "nothing.json"), "cannot read nothing.json"),
             (("--read", "other.json"), "other.json is no proof"),
             (("--lang", "fr"), "fr"),
+            (("--panels", "heavy,light"), "heavy, medium, parts, not light"),
+            (("--panels", ""), "heavy, medium, parts"),
         ):
             ran = forebay("prove", *words, folder=folder)
             assert ran.status == 2, ran
@@ -112,4 +122,6 @@ def test_what_cannot_work_is_said_in_one_sentence(folder: Path) -> None:
             assert len(ran.err.strip().splitlines()) == 1
     assert forebay("prove", "--seconds", "0", folder=folder).status == 2
     help_text = forebay("prove", "--help", folder=folder).out
-    assert all(option in help_text for option in ("--seconds", "--svg", "--html", "--json"))
+    assert all(
+        option in help_text for option in ("--seconds", "--panels", "--svg", "--html", "--json")
+    )
