@@ -30,7 +30,7 @@ HEAVY = Mix("heavy", 5, 8_000, 800, 20.0)
 """F1.1: one in twenty."""
 MEDIUM = Mix("medium", 20, 2_000, 400, 10.0)
 """About 2,400 tokens with rules and passages."""
-PARTS = Mix("parts", 5, 6_100, 256, 15.0, window_tokens=6_144)
+PARTS = Mix("parts", 5, 6_100, 256, 12.0, window_tokens=6_144)
 """Some 25,000 characters."""
 QUESTIONS = "questions.txt"
 _MEMOS: tuple[tuple[str, str, str], ...] = (

@@ -62,8 +62,8 @@ from forebay.lab.workload.plan import Workload
 PROFILE = "h100/8b/fp16/tp1"
 MAX_MODEL_LEN = 16_384
 MIXES = {mix.name: mix for mix in (HEAVY, MEDIUM, PARTS)}
-SHORT_CALM, SHORT = 0.2, 0.5
-"""Of the first mix's phases: those of the others, so that all take minutes and not a quarter."""
+SHORT_CALM, SHORT = 0.12, 0.4
+"""Of the first mix's phases: those of the others, so that all together take four minutes."""
 TOKENS_PER_WRITE = 4
 """A stream's events carry so many tokens, as busy engines' do: two cores are to be enough."""
 POLL_S = 0.05
