@@ -3,6 +3,7 @@
 ``python benchmarks/mixes/run.py`` asks every row and writes ``result.json``; ``--row NAME`` some
 of them, ``--scale 0.25`` on a machine that is too slow for 200 requests a second: rates, the
 engine's sequences, prefill and cache are then so much smaller, at the same latencies.
+``--straight`` switches admission off, for what sending straight on achieves.
 ``--check`` writes nothing and fails where a promise does not hold.
 """
 
@@ -83,8 +84,9 @@ class Measured(NamedTuple):
     cpu: dict[str, float]
 
 
-def configuration(engine_url: str, port: int, row: Row) -> str:
+def configuration(engine_url: str, port: int, row: Row, *, straight: bool) -> str:
     """The server's ``forebay.toml``: one pool, and else its defaults."""
+    straight_on = "[admission]\nenabled = false\n" if straight else ""
     window = f"[context]\nwindow_tokens = {row.window_tokens}\n" if row.window_tokens else ""
     return f"""
 [server]
@@ -104,7 +106,7 @@ max_input_tokens = 16384
 max_output_tokens = 1024
 [telemetry]
 access_log = false
-"""
+{straight_on}"""
 
 
 @asynccontextmanager
@@ -137,8 +139,9 @@ async def engine(scale: float, log: Path) -> AsyncIterator[tuple[str, int]]:
             await process.wait()
 
 
-async def measured(row: Row, scale: float, seconds: float, seed: int) -> Measured:
+async def measured(row: Row, asked: argparse.Namespace) -> Measured:
     """One row against a fresh engine and a fresh, warm server."""
+    scale, seconds, seed = asked.scale, asked.seconds, asked.seed
     with tempfile.TemporaryDirectory(prefix="forebay-mixes-") as name:
         folder = Path(name)
         write_questions(folder)
@@ -148,7 +151,7 @@ async def measured(row: Row, scale: float, seconds: float, seed: int) -> Measure
             )
             with bind(LOOPBACK, 0) as probe:
                 port = probe.getsockname()[1]
-            text = configuration(engine_url, port, row)
+            text = configuration(engine_url, port, row, straight=asked.straight)
             (folder / "forebay.toml").write_text(text, encoding="utf-8")
             server = await stack.enter_async_context(running("server", ["serve"], folder))
             url = f"http://{LOOPBACK}:{port}"
@@ -319,6 +322,7 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--straight", action="store_true", help="without admission")
     parser.add_argument("--out", type=Path, default=HERE / "result.json")
     parser.add_argument("--check", action="store_true", help="write nothing")
     asked = parser.parse_args()
@@ -326,7 +330,7 @@ def main() -> int:
     for row in ROWS:
         if asked.row and row.name not in asked.row:
             continue
-        one = uvloop.run(measured(row, asked.scale, asked.seconds, asked.seed))
+        one = uvloop.run(measured(row, asked))
         rows[row.name] = figures(one, asked.seconds)
         tell(row.name, rows[row.name])
     faults = broken(rows)
@@ -334,6 +338,7 @@ def main() -> int:
     if not asked.check:
         kept = {
             "scale": asked.scale,
+            "admission": not asked.straight,
             "rate_per_s": RATE_PER_S * asked.scale,
             "seconds": asked.seconds,
             "seed": asked.seed,

@@ -242,8 +242,14 @@ _TEXTS: dict[str, tuple[str, str]] = {
     "proof_refused_p99": ("refused after, P99", "拒绝所需时间 P99"),
     "proof_compared": ("Both ways, with larger requests", "两种方式，有较大的请求时"),
     "proof_notes": (
-        "TTFT: a light request without an answer counts with its whole deadline, a lower bound.",
-        "首 token 延迟：没有应答的轻请求按其整个截止时间计入，是下限。",
+        (
+            "TTFT: a light request without an answer counts with its whole deadline, a lower "
+            "bound. Refused after: from the intended start until the client knew."
+        ),
+        (
+            "首 token 延迟：没有应答的轻请求按其整个截止时间计入，是下限。"
+            "拒绝所需时间：从计划的开始时刻到客户端得知为止。"
+        ),
     ),
     "proof_setting": (
         (
