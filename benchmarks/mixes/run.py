@@ -323,7 +323,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--straight", action="store_true", help="without admission")
-    parser.add_argument("--out", type=Path, default=HERE / "result.json")
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--check", action="store_true", help="write nothing")
     asked = parser.parse_args()
     rows = {}
@@ -356,7 +356,8 @@ def main() -> int:
             "faults": faults,
         }
         data = msgspec.json.format(msgspec.json.encode(kept), indent=1)
-        asked.out.write_bytes(data + b"\n")
+        out = asked.out or HERE / ("straight.json" if asked.straight else "result.json")
+        out.write_bytes(data + b"\n")
     return 1 if faults else 0
 
 
