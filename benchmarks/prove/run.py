@@ -1,10 +1,10 @@
 """``forebay prove`` beside its prediction: the same requests in virtual time.
 
 ``run.py`` measures with ``forebay prove`` (``--read FILE`` takes a result of its ``--out``),
-simulates the same requests on the virtual clock, behind the least-outstanding router and behind
-the server's own admission, and writes ``result.json`` and the pictures in docs/images. What the
-gateway adds to a question (rules, passages) is taken from the measured run: the mean, of which the
-rules come from the engine's prefix cache.
+simulates the same requests of its first panel on the virtual clock, behind the least-outstanding
+router and behind the server's own admission, and writes ``result.json`` and the pictures in
+docs/images. What the gateway adds to a question (rules, passages) is taken from the measured run:
+the mean, of which the rules come from the engine's prefix cache.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from forebay.app.proof_traffic import workload, write_corpus
+from forebay.app.proof_traffic import HEAVY, workload, write_corpus
 from forebay.app.proving import MAX_MODEL_LEN
 from forebay.lab.measure.recorder import RecorderOptions
 from forebay.lab.measure.result import Run, RunResult
@@ -47,11 +47,12 @@ class Built(Workload):
     """Both phases one after the other, with prompts as long as the gateway builds them."""
 
     def __init__(self, proof: Proof, folder: Path, added_tokens: int) -> None:
-        self._seed = proof.sides[0].light.run.seed
-        self._phase_s = proof.phase_s
+        panel = proof.panels[0]
+        self._seed = panel.sides[0].light.run.seed
+        self._phase_s = panel.phase_s
         self._phases = [
-            workload(folder, proof.rate_per_s, proof.phase_s, heavy=heavy)
-            for heavy in (False, True)
+            workload(folder, proof.rate_per_s, panel.phase_s, HEAVY, larger=larger)
+            for larger in (False, True)
         ]
         super().__init__(self._phases[1].spec, folder)
         self._added_tokens = added_tokens
@@ -86,9 +87,11 @@ def _rules_tokens() -> int:
 
 def added_tokens(proof: Proof, folder: Path) -> int:
     """What the gateway put around a question, in the mean of the calm phase."""
-    calm = proof.sides[0].light.by_kind["light"]
-    asked = workload(folder, proof.rate_per_s, proof.phase_s, heavy=False)
-    questions = [each.input_tokens for each in asked.requests(proof.sides[0].light.run.seed)]
+    panel = proof.panels[0]
+    side = panel.sides[0]
+    calm = side.light.by_kind["light"]
+    asked = workload(folder, proof.rate_per_s, panel.phase_s, HEAVY, larger=False)
+    questions = [each.input_tokens for each in asked.requests(side.light.run.seed)]
     return round(calm.input_tokens / calm.ok - sum(questions) / len(questions))
 
 
@@ -96,7 +99,9 @@ def predicted(proof: Proof, router: str, folder: Path) -> RunResult:
     """The second phase as the virtual clock has it, after the first."""
     profile = find_profile(proof.profile)
     pool = PoolConfig(engine=profile.engine_config(max_model_len=MAX_MODEL_LEN), name="engine")
-    options = VirtualOptions(router=router, recorder=RecorderOptions(warmup_s=proof.phase_s))
+    options = VirtualOptions(
+        router=router, recorder=RecorderOptions(warmup_s=proof.panels[0].phase_s)
+    )
     load = Built(proof, folder, added_tokens(proof, folder))
     run = Run(source="simulation", target=profile.name)
     return simulate(load, [(pool, profile.step_model())], run, options)
@@ -115,7 +120,8 @@ def compared(proof: Proof) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_corpus(folder)
-        for side, found in zip(proof.sides, proof.summary, strict=True):
+        panel = proof.panels[0]
+        for side, found in zip(panel.sides, panel.summary, strict=True):
             router = ADMISSION if side.name == FOREBAY else "least-outstanding"
             virtual = predicted(proof, router, folder)
             light, heavy = virtual.by_kind["light"], virtual.by_kind["heavy"]
@@ -146,6 +152,9 @@ def main() -> int:
         if asked.read is None:
             measured(out)
         proof = load_proof(out)
+    panel = proof.panels[0]
+    if panel.mix != HEAVY.name:
+        raise SystemExit("the first panel is compared, and has to be the heavy one")
     rows = compared(proof)
     for row in rows:
         print(
@@ -155,15 +164,19 @@ def main() -> int:
     if not proof.valid:
         print("not valid, nothing is written: " + "; ".join(proof.why_not))
         return 1
-    run = proof.sides[0].mixed.run
+    run = panel.sides[0].mixed.run
     kept = {
         "profile": proof.profile,
         "rate_per_s": proof.rate_per_s,
-        "phase_s": proof.phase_s,
-        "seed": proof.sides[0].light.run.seed,
+        "phase_s": panel.phase_s,
+        "seed": panel.sides[0].light.run.seed,
         "machine": run.machine,
         "commit": run.commit,
         "sides": rows,
+        "others": [
+            {"mix": one.mix, "share": one.share, "phase_s": one.phase_s, "sides": one.summary}
+            for one in proof.panels[1:]
+        ],
     }
     data = msgspec.json.format(msgspec.json.encode(kept), indent=2)
     (HERE / "result.json").write_bytes(data + b"\n")

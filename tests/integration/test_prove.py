@@ -13,6 +13,8 @@ import pytest
 from tests.integration.support import Ran, descendants, forebay, start, until
 
 SHORT = ("--seconds", "2", "--rate", "30", "--speed", "20")
+LARGER = {"heavy": (8_000, 800), "medium": (2_000, 400), "parts": (6_000, 256)}
+"""Least tokens in, and tokens out, of each mix's larger requests."""
 
 
 @pytest.fixture(scope="module")
@@ -23,16 +25,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def proof(folder: Path) -> Ran:
-    return forebay("prove", *SHORT, "--json", "--out", "proof.json", folder=folder)
+    return proved("heavy", folder)
 
 
-def test_both_sides_got_the_same_requests_and_answered(proof: Ran, folder: Path) -> None:
-    found = proof.json
+def proved(mix: str, folder: Path) -> Ran:
+    words = (*SHORT, "--panels", mix, "--json", "--out", f"{mix}.json")
+    return forebay("prove", *words, folder=folder)
+
+
+@pytest.mark.parametrize("mix", ["heavy", "parts", pytest.param("medium", marks=pytest.mark.slow)])
+def test_both_sides_got_the_same_requests_and_answered(mix: str, proof: Ran, folder: Path) -> None:
+    ran = proof if mix == "heavy" else proved(mix, folder)
+    found = ran.json
     # A machine that is busy with other tests may make it invalid; then it says so.
-    assert proof.status == (0 if found["valid"] else 1), proof.err
-    assert ("NOT VALID" in proof.err) is not found["valid"]
-    assert json.loads((folder / "proof.json").read_bytes()) == found
-    through, admitted = found["sides"]
+    assert ran.status == (0 if found["valid"] else 1), ran.err
+    assert ("NOT VALID" in ran.err) is not found["valid"]
+    assert json.loads((folder / f"{mix}.json").read_bytes()) == found
+    (panel,) = found["panels"]
+    assert panel["mix"] == mix
+    through, admitted = panel["sides"]
     assert (through["name"], admitted["name"]) == ("pass_through", "forebay")
     for phase in ("light", "mixed"):
         same = ("fingerprint", "seed", "workload")
@@ -41,26 +52,28 @@ def test_both_sides_got_the_same_requests_and_answered(proof: Ran, folder: Path)
         ]
         sent = [side[phase]["total"]["sent"] for side in (through, admitted)]
         assert sent[0] == sent[1] > 30
-    assert set(through["mixed"]["by_kind"]) == {"light", "heavy"}
-    heavy = through["mixed"]["by_kind"]["heavy"]
-    assert heavy["ok"] == heavy["sent"] > 0
-    assert heavy["input_tokens"] / heavy["sent"] > 8_000
-    assert heavy["output_tokens"] / heavy["sent"] == 800
+    assert set(through["mixed"]["by_kind"]) == {"light", mix}
+    larger, (asked, written) = through["mixed"]["by_kind"][mix], LARGER[mix]
+    assert larger["ok"] == larger["sent"] > 0
+    assert larger["input_tokens"] / larger["sent"] > asked
+    each = larger["output_tokens"] / larger["sent"]
+    # What is written from the parts is counted, too.
+    assert each > 2 * written if mix == "parts" else each == written
     light = through["light"]["by_kind"]["light"]
     assert light["ok"] == light["sent"]
     assert set(through["light"]["total"]["statuses"]) == {"ok"}
-    for side in found["sides"]:
+    for side in (through, admitted):
         assert set(side["mixed"]["total"]["statuses"]) <= {"ok", "refused"}
         assert {"gateway", "engine"} == set(side["cpu"])
 
 
 def test_a_stored_proof_is_shown_again(proof: Ran, folder: Path) -> None:
-    words = ("--read", "proof.json", "--svg", "zh.svg", "--html", "zh.html", "--lang", "zh")
+    words = ("--read", "heavy.json", "--svg", "zh.svg", "--html", "zh.html", "--lang", "zh")
     again = forebay("prove", *words, folder=folder)
     assert again.status == proof.status
     lines = [line.split("\t") for line in again.out.splitlines() if "\t" in line]
     assert lines[0] == ["", "直通", "Forebay"]
-    assert len(lines) == 7
+    assert len(lines) == 8
     assert {len(line) for line in lines} == {3}
     assert "仿真：一个引擎（h100/llama-3.1-8b/fp16/tp1 x 20）" in again.out
     assert (folder / "zh.svg").read_text("utf-8").startswith("<svg")
@@ -105,6 +118,8 @@ def test_what_cannot_work_is_said_in_one_sentence(folder: Path) -> None:
             (("--read", "nothing.json"), "cannot read nothing.json"),
             (("--read", "other.json"), "other.json is no proof"),
             (("--lang", "fr"), "fr"),
+            (("--panels", "heavy,light"), "heavy, medium, parts, not light"),
+            (("--panels", ""), "heavy, medium, parts"),
         ):
             ran = forebay("prove", *words, folder=folder)
             assert ran.status == 2, ran
@@ -112,4 +127,6 @@ def test_what_cannot_work_is_said_in_one_sentence(folder: Path) -> None:
             assert len(ran.err.strip().splitlines()) == 1
     assert forebay("prove", "--seconds", "0", folder=folder).status == 2
     help_text = forebay("prove", "--help", folder=folder).out
-    assert all(option in help_text for option in ("--seconds", "--svg", "--html", "--json"))
+    assert all(
+        option in help_text for option in ("--seconds", "--panels", "--svg", "--html", "--json")
+    )

@@ -287,7 +287,8 @@ def doctor(config: ConfigFlag = None, store: StoreFlag = None, json: JsonFlag = 
 @app.command()
 def prove(
     seconds: Annotated[
-        float, typer.Option(min=1.0, max=600.0, help="Length of each of the four phases.")
+        float,
+        typer.Option(min=1.0, max=600.0, help="Length of a phase of the first panel."),
     ] = 25.0,
     rate: Annotated[float, typer.Option("--rate", "-r", min=1.0, help="Requests a second.")] = 70.0,
     speed: Annotated[
@@ -295,6 +296,9 @@ def prove(
     ] = 1.0,
     port: Annotated[int, typer.Option(help="Port of the gateways; 0: any that is free.")] = 0,
     seed: SeedFlag = 1,
+    panels: Annotated[
+        str, typer.Option(help="Mixes beside light requests, some of these.")
+    ] = "heavy,medium,parts",
     stored: Annotated[
         Path | None, typer.Option("--read", help="Show a result of --out instead of measuring.")
     ] = None,

@@ -1,8 +1,9 @@
-"""What ``forebay prove`` serves and asks: a tiny corpus, its questions, two mixes of requests."""
+"""What ``forebay prove`` serves and asks: a tiny corpus, its questions, mixes of requests."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from forebay.lab.workload.arrivals import PoissonArrivals
 from forebay.lab.workload.distributions import LogNormal
@@ -11,7 +12,26 @@ from forebay.lab.workload.plan import Workload, WorkloadSpec
 from forebay.lab.workload.queries import QueriesSpec
 
 KB = "proof"
-HEAVY_PERCENT = 5
+
+
+class Mix(NamedTuple):
+    """Light requests with larger ones among them; ``percent`` are of the kind ``name``."""
+
+    name: Literal["heavy", "medium", "parts"]
+    percent: int
+    input_tokens: int
+    output_tokens: int
+    deadline_s: float
+    window_tokens: int = 16_384
+    """Of the gateway: a text that does not fit it is answered in parts."""
+
+
+HEAVY = Mix("heavy", 5, 8_000, 800, 20.0)
+"""F1.1: one in twenty."""
+MEDIUM = Mix("medium", 20, 2_000, 400, 10.0)
+"""About 2,400 tokens with rules and passages."""
+PARTS = Mix("parts", 5, 6_100, 256, 12.0, window_tokens=6_144)
+"""Some 25,000 characters."""
 QUESTIONS = "questions.txt"
 _MEMOS: tuple[tuple[str, str, str], ...] = (
     (
@@ -125,8 +145,10 @@ def write_corpus(folder: Path) -> Path:
     return documents
 
 
-def workload(folder: Path, rate: float, seconds: float, *, heavy: bool) -> Workload:
-    """Light requests alone, or the same rate with one in twenty heavy (F1.1).
+def workload(
+    folder: Path, rate: float, seconds: float, mix: Mix, *, larger: bool = True
+) -> Workload:
+    """Light requests and a mix's ``larger`` ones at this rate, or light ones alone.
 
     Every question is made unlike the others by a few more words: equal ones would be answered
     from the engine's prefix cache.
@@ -135,31 +157,31 @@ def workload(folder: Path, rate: float, seconds: float, *, heavy: bool) -> Workl
     kinds = [
         Kind(
             name="light",
-            share=100 - HEAVY_PERCENT,
+            share=100 - mix.percent,
             queries=asked,
             input_tokens=LogNormal(mean=32, cv=0.3, min=20, max=200),
             output_tokens=LogNormal(mean=32, cv=0.5, min=4, max=128),
             deadline_s=2.0,
         )
     ]
-    if heavy:
+    if larger:
         kinds.append(
             Kind(
-                name="heavy",
-                share=HEAVY_PERCENT,
+                name=mix.name,
+                share=mix.percent,
                 queries=asked,
-                input_tokens=8_000,
-                output_tokens=800,
-                deadline_s=20.0,
+                input_tokens=mix.input_tokens,
+                output_tokens=mix.output_tokens,
+                deadline_s=mix.deadline_s,
             )
         )
-    name = f"light with {HEAVY_PERCENT} % heavy" if heavy else "light"
+    name = f"light with {mix.percent} % {mix.name}" if larger else "light"
     arrivals = PoissonArrivals(rate=rate, duration_s=seconds)
     return Workload(WorkloadSpec(name=name, arrivals=arrivals, kinds=tuple(kinds)), folder)
 
 
-def configuration(engine_url: str, kv_tokens: int, *, admission: bool) -> str:
-    """The gateway's ``forebay.toml``; both sides differ in one word.
+def configuration(engine_url: str, kv_tokens: int, mix: Mix, *, admission: bool) -> str:
+    """The gateway's ``forebay.toml`` for a mix; both sides differ in one word.
 
     Bounds other than admission's are so wide that they never act.
     """
@@ -175,7 +197,7 @@ max_connections = 20000
 [retrieval]
 in_flight_max = 10000
 [context]
-window_tokens = 16384
+window_tokens = {mix.window_tokens}
 max_passages = 3
 [generation]
 backend = "openai"

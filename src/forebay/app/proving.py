@@ -11,7 +11,7 @@ import asyncio
 import http.client
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -21,7 +21,16 @@ import uvloop
 from forebay.app.children import START_S, Child, running
 from forebay.app.delivery import Delivery
 from forebay.app.output import Output
-from forebay.app.proof_traffic import HEAVY_PERCENT, KB, configuration, workload, write_corpus
+from forebay.app.proof_traffic import (
+    HEAVY,
+    KB,
+    MEDIUM,
+    PARTS,
+    Mix,
+    configuration,
+    workload,
+    write_corpus,
+)
 from forebay.app.words import Words
 from forebay.gateway.server import bind
 from forebay.kernel.clock import SystemClock
@@ -34,6 +43,7 @@ from forebay.lab.report.page import svg
 from forebay.lab.report.proof import (
     FOREBAY,
     PASS_THROUGH,
+    Panel,
     Proof,
     Side,
     chart,
@@ -42,14 +52,18 @@ from forebay.lab.report.proof import (
     setting,
     summarise,
     table,
-    verdict,
+    verdicts,
     write_proof_report,
 )
 from forebay.lab.report.words import Words as Language
 from forebay.lab.sim.profiles import find_profile
+from forebay.lab.workload.plan import Workload
 
 PROFILE = "h100/8b/fp16/tp1"
 MAX_MODEL_LEN = 16_384
+MIXES = {mix.name: mix for mix in (HEAVY, MEDIUM, PARTS)}
+SHORT_CALM, SHORT = 0.12, 0.4
+"""Of the first mix's phases: those of the others, so that all together take four minutes."""
 TOKENS_PER_WRITE = 4
 """A stream's events carry so many tokens, as busy engines' do: two cores are to be enough."""
 POLL_S = 0.05
@@ -64,6 +78,7 @@ class ProveWords(Words, frozen=True, kw_only=True):
     speed: float = 1.0
     port: int = 0
     seed: int = 1
+    panels: str = ",".join(MIXES)
     svg: Path | None = None
     stored: Path | None = None
 
@@ -74,11 +89,12 @@ def prove(words: ProveWords, delivery: Delivery) -> int:
         raise ConfigError(f"{words.svg} cannot be written: name a file in a folder that exists.")
     if words.stored is not None:
         return _give(load_proof(words.stored), words, delivery)
+    mixes = _mixes(words.panels)
     if words.port:
         # Told now, in one sentence, instead of by a process that does not start.
         bind(LOOPBACK, words.port).close()
     with LiveView(delivery.output.terminal) as view:
-        proving = _Proving(words, view, delivery.output)
+        proving = _Proving(words, mixes, view, delivery.output)
         try:
             proof = uvloop.run(proving.proof())
         except asyncio.CancelledError:
@@ -89,55 +105,78 @@ def prove(words: ProveWords, delivery: Delivery) -> int:
 class _Proving:
     """One measurement of both sides."""
 
-    def __init__(self, words: ProveWords, view: Observer, output: Output) -> None:
+    def __init__(
+        self, words: ProveWords, mixes: Sequence[Mix], view: Observer, output: Output
+    ) -> None:
         self._words = words
+        self._mixes = mixes
         self._view = view
         self._output = output
         self._clock = SystemClock()
         self.ended_by = signal.SIGTERM
 
     async def proof(self) -> Proof:
-        """Both sides, one after the other, each with a fresh engine and a fresh store."""
+        """Every mix through both sides, each time with a fresh engine and a fresh store."""
         task = asyncio.current_task()
         assert task is not None
         # Else files would stay behind; Ctrl-C cancels by itself.
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 asyncio.get_running_loop().add_signal_handler(number, self._end, task, number)
-        sides = []
-        for name in (PASS_THROUGH, FOREBAY):
-            with tempfile.TemporaryDirectory(prefix="forebay-prove-") as folder:
-                sides.append(await self._side(name, Path(folder)))
-        why_not = doubts(sides, Language())
+        panels = [await self._panel(mix) for mix in self._mixes]
+        why_not = doubts(panels, Language())
         return Proof(
-            sides=tuple(sides),
+            panels=tuple(panels),
             rate_per_s=self._words.rate,
-            phase_s=self._words.seconds,
-            heavy_share=HEAVY_PERCENT / 100,
             profile=find_profile(PROFILE).name,
             speed=self._words.speed,
             valid=not why_not,
             why_not=why_not,
-            summary=tuple(summarise(side) for side in sides),
+        )
+
+    async def _panel(self, mix: Mix) -> Panel:
+        seconds = self._words.seconds
+        calm_s, phase_s = (
+            (seconds, seconds)
+            if mix is self._mixes[0]
+            else (max(1.0, SHORT_CALM * seconds), max(1.0, SHORT * seconds))
+        )
+        sides = []
+        for name in (PASS_THROUGH, FOREBAY):
+            with tempfile.TemporaryDirectory(prefix="forebay-prove-") as folder:
+                sides.append(await self._side(name, Path(folder), mix, (calm_s, phase_s)))
+        return Panel(
+            mix=mix.name,
+            share=mix.percent / 100,
+            calm_s=calm_s,
+            phase_s=phase_s,
+            sides=tuple(sides),
+            summary=tuple(summarise(side, mix.name) for side in sides),
         )
 
     def _end(self, task: asyncio.Task[Proof], number: signal.Signals) -> None:
         self.ended_by = number
         task.cancel()
 
-    async def _side(self, name: str, folder: Path) -> Side:
+    async def _side(
+        self, name: str, folder: Path, mix: Mix, lengths_s: tuple[float, float]
+    ) -> Side:
         write_corpus(folder)
+        calm_s, phase_s = lengths_s
+        words = self._words
+        alone = workload(folder, words.rate, calm_s, mix, larger=False)
+        both = workload(folder, words.rate, phase_s, mix)
         async with AsyncExitStack() as stack:
             engine, engine_url = await stack.enter_async_context(self._engine(folder))
             gateway, url = await stack.enter_async_context(
-                self._gateway(folder, engine_url, admission=name == FOREBAY)
+                self._gateway(folder, engine_url, mix, admission=name == FOREBAY)
             )
             children = {"gateway": gateway, "engine": engine}
-            light = await self._bench(name, url, folder, heavy=False)
+            light = await self._bench(name, url, alone, words.seed)
             before = {which: child.cpu_s() for which, child in children.items()}
             began_at = self._clock.now()
-            mixed = await self._bench(name, url, folder, heavy=True)
-            passed_s = min(self._words.seconds, self._clock.now() - began_at)
+            mixed = await self._bench(name, url, both, words.seed + 1)
+            passed_s = min(phase_s, self._clock.now() - began_at)
             for child in children.values():
                 child.check()
             cpu = {
@@ -162,10 +201,10 @@ class _Proving:
 
     @asynccontextmanager
     async def _gateway(
-        self, folder: Path, engine_url: str, *, admission: bool
+        self, folder: Path, engine_url: str, mix: Mix, *, admission: bool
     ) -> AsyncIterator[tuple[Child, str]]:
         kv_tokens = find_profile(PROFILE).kv_tokens()
-        text = configuration(engine_url, kv_tokens, admission=admission)
+        text = configuration(engine_url, kv_tokens, mix, admission=admission)
         (folder / "forebay.toml").write_text(text, encoding="utf-8")
         port = self._words.port or _free_port()
         words = ["serve", "--host", LOOPBACK, "--port", str(port), "--store", "store"]
@@ -182,18 +221,17 @@ class _Proving:
             await asyncio.sleep(POLL_S)
         gateway.check()
 
-    async def _bench(self, side: str, url: str, folder: Path, *, heavy: bool) -> RunResult:
-        words = self._words
-        load = workload(folder, words.rate, words.seconds, heavy=heavy)
+    async def _bench(self, side: str, url: str, load: Workload, seed: int) -> RunResult:
         label = f"{side.replace('_', '-')}, {load.name}"
         if not self._output.interactive:
-            self._output.note(f"{label}: {words.rate:g} requests/s for {words.seconds:g} s")
+            rate, seconds = self._words.rate, load.duration_s
+            self._output.note(f"{label}: {rate:g} requests/s for {seconds:g} s")
 
         def watch(snapshot: Snapshot) -> None:
             self._view(msgspec.structs.replace(snapshot, label=label))
 
         target = Target(base_url=url, model=f"forebay/{KB}")
-        options = BenchOptions(target=target, workload=load, seed=words.seed + heavy)
+        options = BenchOptions(target=target, workload=load, seed=seed)
         return await run_bench(options, watch)
 
 
@@ -208,12 +246,15 @@ def _give(proof: Proof, words: ProveWords, delivery: Delivery) -> int:
         output.line()
         output.table(*table(proof, language))
         output.line()
-        output.line(verdict(proof.summary, language))
-        output.line(f"{language('cpu_share')}: {_shares(proof.sides, language)}")
+        for sentence in verdicts(proof, language):
+            output.line(sentence)
+        for panel in proof.panels:
+            told = f"{language('cpu_share')}, {language(f'proof_{panel.mix}_phase')}"
+            output.line(f"{told}: {_shares(panel.sides, language)}")
 
     delivery.give(msgspec.json.encode(proof), draw, tell)
     if not proof.valid:
-        delivery.not_valid(doubts(proof.sides, language) or proof.why_not)
+        delivery.not_valid(doubts(proof.panels, language) or proof.why_not)
     if words.svg is not None:
         try:
             words.svg.write_text(svg(chart(proof, language)), encoding="utf-8")
@@ -221,6 +262,15 @@ def _give(proof: Proof, words: ProveWords, delivery: Delivery) -> int:
             raise Unavailable(f"{words.svg} cannot be written: {error.strerror}.") from error
         delivery.output.note(f"written: {words.svg}")
     return 0 if proof.valid else 1
+
+
+def _mixes(names: str) -> list[Mix]:
+    """The mixes that are named, in their own order; ``ConfigError`` for a name of none."""
+    wanted = {name.strip() for name in names.split(",")} - {""}
+    if not wanted or (unknown := sorted(wanted - MIXES.keys())):
+        named = f", not {unknown[0]}" if wanted else ""
+        raise ConfigError(f"--panels takes some of {', '.join(MIXES)}{named}.")
+    return [mix for name, mix in MIXES.items() if name in wanted]
 
 
 def _shares(sides: tuple[Side, ...], name: Callable[[str], str]) -> str:

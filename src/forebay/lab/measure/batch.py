@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forebay.lab.measure.histogram import Floats, Ints
-from forebay.lab.measure.result import OK, STATUSES, TIMEOUT
+from forebay.lab.measure.result import OK, REFUSED, STATUSES, TIMEOUT
 
 STATUS_IDS = {status: number for number, status in enumerate(STATUSES)}
 COLUMNS = 13
@@ -18,6 +18,7 @@ ABSENT = -1.0
 """A chunk that never came."""
 
 _OK = STATUS_IDS[OK]
+_REFUSED = STATUS_IDS[REFUSED]
 _TIMEOUT = STATUS_IDS[TIMEOUT]
 
 
@@ -82,6 +83,11 @@ class Batch:
     def total(self) -> tuple[Ints, Floats]:
         """Row numbers and seconds of what was answered whole or waited for in vain."""
         rows = np.flatnonzero((self.status == _OK) | (self.status == _TIMEOUT))
+        return rows, self.finished[rows] - self.at[rows]
+
+    def refused(self) -> tuple[Ints, Floats]:
+        """Row numbers and seconds until it was told, of what was refused."""
+        rows = np.flatnonzero(self.status == _REFUSED)
         return rows, self.finished[rows] - self.at[rows]
 
     def ttft(self) -> tuple[Ints, Floats]:

@@ -71,7 +71,8 @@ class Figures(msgspec.Struct, frozen=True):
     those that left on purpose. TTFT and total count from the intended start. A time-out counts
     with the time it waited, a lower bound: leaving it out would make overload look fast. ``itl``
     takes every gap between content chunks; ``tpot`` is (last - first chunk) / (tokens - 1) of
-    each answer, hence per token also where a chunk carries several.
+    each answer, hence per token also where a chunk carries several. ``refused`` is how long those
+    that were refused waited to hear it.
     """
 
     sent: int = 0
@@ -89,6 +90,7 @@ class Figures(msgspec.Struct, frozen=True):
     itl: Quantiles = Quantiles()
     tpot: Quantiles = Quantiles()
     total: Quantiles = Quantiles()
+    refused: Quantiles = Quantiles()
     statuses: dict[str, int] = {}
 
 

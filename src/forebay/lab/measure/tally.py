@@ -11,7 +11,7 @@ from forebay.lab.measure.histogram import Floats, Ints, SparseCounts, layout, su
 from forebay.lab.measure.result import DISCONNECTED, NOT_SENT, OK, STATUSES, Figures, Quantiles
 
 MAX_SCOPES = 128
-_METRICS = ("ttft", "itl", "tpot", "total")
+_METRICS = ("ttft", "itl", "tpot", "total", "refused")
 _FACTS = 16
 """Counters of a scope: one a status, then good requests and tokens in and out."""
 _GOOD, _INPUT, _OUTPUT = 13, 14, 15
@@ -37,6 +37,7 @@ class Tally:
             (rows, gaps, often),
             (*batch.tpot(), once),
             (*batch.total(), once),
+            (*batch.refused(), once),
         )
         for scope in scopes:
             base = scope * _FACTS
@@ -89,6 +90,7 @@ class Tally:
             itl=times["itl"],
             tpot=times["tpot"],
             total=times["total"],
+            refused=times["refused"],
             statuses={name: count for name, count in statuses.items() if count},
         )
 

@@ -90,7 +90,7 @@ def render(page: Page, words: Words) -> str:
     )
 
 
-def svg(chart: Chart | alt.HConcatChart) -> str:
+def svg(chart: Chart | alt.HConcatChart | alt.VConcatChart) -> str:
     """One chart as SVG on white, for documents; the machine's fonts only measure its texts."""
     import vl_convert
 

@@ -224,20 +224,32 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "同一引擎，前面有 Forebay 准入控制",
     ),
     "proof_time": ("seconds", "时间，秒"),
-    "proof_turn": ("from here {share} are heavy", "此后 {share} 为重请求"),
+    "proof_turn_heavy": ("from here {share} are heavy", "此后 {share} 为重请求"),
+    "proof_turn_medium": ("from here {share} are medium", "此后 {share} 为中等请求"),
+    "proof_turn_parts": (
+        "from here {share} are long texts, answered in parts",
+        "此后 {share} 为分段应答的长文本",
+    ),
     "proof_good": ("answered in time", "按时应答"),
     "proof_lost": ("too late or never", "超时或无应答"),
     "proof_refused": ("refused at once, told when to retry", "立即拒绝，并告知何时重试"),
     "proof_before": ("light in time, before", "轻请求按时应答，之前"),
-    "proof_light": ("light in time, with heavy ones", "轻请求按时应答，有重请求时"),
-    "proof_heavy": ("heavy in time", "重请求按时应答"),
+    "proof_light": ("light in time, {mix}", "轻请求按时应答，{mix}"),
+    "proof_larger": ("the larger ones in time", "较大的请求按时应答"),
     "proof_ttft_p50": ("TTFT of light, P50", "轻请求首 token 延迟 P50"),
     "proof_ttft_p99": ("TTFT of light, P99", "轻请求首 token 延迟 P99"),
-    "proof_told": ("refused with retry-after, light + heavy", "拒绝并附 retry-after，轻 + 重"),
-    "proof_compared": ("Both ways, with heavy requests", "两种方式，有重请求时"),
+    "proof_told": ("refused with retry-after, light + larger", "拒绝并附 retry-after，轻 + 较大"),
+    "proof_refused_p99": ("refused after, P99", "拒绝所需时间 P99"),
+    "proof_compared": ("Both ways, with larger requests", "两种方式，有较大的请求时"),
     "proof_notes": (
-        "TTFT: a light request without an answer counts with its whole deadline, a lower bound.",
-        "首 token 延迟：没有应答的轻请求按其整个截止时间计入，是下限。",
+        (
+            "TTFT: a light request without an answer counts with its whole deadline, a lower "
+            "bound. Refused after: from the intended start until the client knew."
+        ),
+        (
+            "首 token 延迟：没有应答的轻请求按其整个截止时间计入，是下限。"
+            "拒绝所需时间：从计划的开始时刻到客户端得知为止。"
+        ),
     ),
     "proof_setting": (
         (
@@ -250,16 +262,21 @@ _TEXTS: dict[str, tuple[str, str]] = {
         ),
     ),
     "proof_light_phase": ("light requests alone", "只有轻请求"),
-    "proof_mixed_phase": ("with heavy ones", "有重请求"),
+    "proof_heavy_phase": ("with heavy ones", "有重请求"),
+    "proof_medium_phase": ("with medium ones", "有中等请求"),
+    "proof_parts_phase": ("with texts answered in parts", "有分段应答的长文本"),
+    "proof_heavy_about": ("heavy requests", "重请求"),
+    "proof_medium_about": ("medium requests", "中等请求"),
+    "proof_parts_about": ("texts answered in parts", "分段应答的长文本"),
     "proof_core": ("the {which} used {share} of a core", "{which}用掉了一个核的 {share}"),
     "proof_gateway": ("gateway", "网关"),
     "proof_engine": ("engine", "引擎"),
     "proof_verdict": (
         (
-            "With heavy requests about, {through} of the light ones are answered in time by the "
+            "With {mix} about, {through} of the light ones are answered in time by the "
             "pass-through, {admitted} by Forebay."
         ),
-        "有重请求时，按时应答的轻请求：直通 {through}，Forebay {admitted}。",
+        "有{mix}时，按时应答的轻请求：直通 {through}，Forebay {admitted}。",
     ),
     "definitions": (
         "A good request was answered whole in time; latency counts from the intended start.",

@@ -82,6 +82,8 @@ def test_a_time_out_counts_with_what_it_waited() -> None:
     assert result.total.total.max_s == pytest.approx(30.0)
     assert result.total.ttft.count == 2
     assert result.total.ttft.max_s == pytest.approx(30.0)
+    assert result.total.refused.count == 1
+    assert result.total.refused.max_s == pytest.approx(0.01)
 
 
 def test_gaps_come_one_by_one_or_as_mean_and_number() -> None:

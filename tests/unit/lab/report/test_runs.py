@@ -110,7 +110,13 @@ def test_an_unknown_language_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.00085, "850 µs"), (0.0123, "12.3 ms"), (4.561, "4.56 s"), (1234.0, "1,234 s")],
+    [
+        (0.00085, "850 µs"),
+        (0.0123, "12.3 ms"),
+        (0.9996, "1 s"),
+        (4.561, "4.56 s"),
+        (1234.0, "1,234 s"),
+    ],
 )
 def test_durations_are_readable(value: float, text: str) -> None:
     assert seconds(value) == text
