@@ -17,10 +17,10 @@ from forebay.app.settings import Settings
 from forebay.generation.signals import EngineEye, look_at_all
 from forebay.kernel.clock import Clock, WallClock
 from forebay.kernel.errors import ConfigError
-from forebay.policy.admission import Admission, Desk, PoolAdmission, PoolRule, lanes
-from forebay.policy.admission.lanes import LONG
+from forebay.policy.admission import Admission, Desk, PoolAdmission, PoolRule
 from forebay.policy.admission.priorities import PRIORITIES
 from forebay.policy.balance import EjectionSettings
+from forebay.policy.engine_gate import EngineGate
 from forebay.policy.gate import GateSettings, PoolGate
 from forebay.policy.hedge import Hedger
 from forebay.policy.limit import LimitSettings
@@ -44,7 +44,6 @@ SHARE_S = 0.25
 _ALONE = GateSettings(
     ejection=EjectionSettings(failures=1_000_000, stalled_s=1e9),
     tail=TailSettings(warn_ratio=1e6, severe_ratio=1e9, warn_long_share=0.999, severe_long_share=1),
-    long_tokens=1e9,
 )
 # A few people at one machine make a line that never empties: it may stand for what they notice, and
 # two dozen are let be, as in front of retrieval.
@@ -74,7 +73,9 @@ async def open_admission(
     """
     check_names(settings)
     rules, gates = {}, {}
-    kind = PoolGate if settings.admission.enabled else OpenGate
+    kind: type[PoolGate] = OpenGate
+    if settings.admission.enabled:
+        kind = EngineGate if settings.generation.backend == "openai" else PoolGate
     for rule, replicas, gate in pools_of(settings):
         rules[rule.name] = rule
         gates[rule.name] = kind(gate, replicas)
@@ -128,8 +129,6 @@ def actions(gate: PoolGate, change: TailChange) -> tuple[str, ...]:
     done = [f"{gate.hold:.0%} of its room is withheld"] if gate.hold else []
     if gate.min_priority != "low":
         done.append("low priority is sent away while others wait")
-    if gate.hold_long:
-        done.append("long requests are refused while others wait")
     return tuple(done)
 
 
@@ -137,7 +136,7 @@ def _hedgers(settings: Settings, gates: Mapping[str, PoolGate]) -> dict[str, Hed
     """Second attempts where they are wanted and there is a second replica."""
     found = {}
     for name, gate in gates.items():
-        how = settings.admission.pools.get(name.removesuffix(LONG))
+        how = settings.admission.pools.get(name)
         if how is not None and how.hedge.enabled and len(gate.loads) > 1:
             found[name] = Hedger(gate, how.hedge)
     return found
@@ -151,11 +150,11 @@ async def _every(seconds: float, look: Callable[[], None]) -> None:
 
 
 class _Watched(NamedTuple):
-    """Engines that are looked at, and the gates in front of them."""
+    """Engines that are looked at, and the gate in front of them."""
 
     urls: tuple[str, ...]
     every_s: float
-    gates: tuple[PoolGate, ...]
+    gate: PoolGate
 
 
 def _watched(settings: Settings, gates: Mapping[str, PoolGate]) -> list[_Watched]:
@@ -165,8 +164,7 @@ def _watched(settings: Settings, gates: Mapping[str, PoolGate]) -> list[_Watched
     for pool in settings.generation.pools:
         every_s = settings.admission.pools.get(pool.name, PoolAdmission()).look_s
         if every_s:
-            before = [gates[name] for name in (pool.name, pool.name + LONG) if name in gates]
-            found.append(_Watched(pool.base_urls, every_s, tuple(before)))
+            found.append(_Watched(pool.base_urls, every_s, gates[pool.name]))
     return found
 
 
@@ -178,10 +176,9 @@ async def _watch(watched: _Watched, clock: Clock) -> None:
             await asyncio.sleep(watched.every_s)
             seen = await look_at_all(eye, watched.urls)
             now = clock.now()
-            for gate in watched.gates:
-                for replica, signal in enumerate(seen):
-                    gate.health[replica].probed(now, ok=signal.alive)
-                    gate.signals(replica, waiting=signal.waiting, kv_use=signal.kv_use)
+            for replica, signal in enumerate(seen):
+                watched.gate.health[replica].probed(now, ok=signal.alive)
+                watched.gate.signals(replica, waiting=signal.waiting, kv_use=signal.kv_use)
     finally:
         await eye.close()
 
@@ -193,14 +190,10 @@ def pools_of(settings: Settings) -> list[tuple[PoolRule, tuple[str, ...], GateSe
         found = []
         for pool in generation.pools:
             how = extra.get(pool.name, PoolAdmission())
-            if not settings.admission.enabled:
-                how = msgspec.structs.replace(how, long_requests=0)
             rule = _rule(pool.name, pool.max_input_tokens, pool.max_output_tokens, extra)
             rule = msgspec.structs.replace(rule, spare=pool.name == small_pool(settings))
             most = generation.engine.max_connections
-            found += [
-                (lane, pool.base_urls, _connected(gate, most)) for lane, gate in lanes(rule, how)
-            ]
+            found.append((rule, pool.base_urls, _connected(how.gate, most)))
     elif generation.backend == "llama":
         llama = generation.llama
         slots = LimitSettings(initial=llama.slots, least=llama.slots, most=llama.slots)

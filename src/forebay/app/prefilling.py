@@ -171,4 +171,4 @@ async def open_prewarming(
 
 
 def _gate(gate: PoolGate) -> Gate:
-    return Gate(len(gate.queue), int(gate.limit.limit) * len(gate.loads), int(gate.free()))
+    return Gate(len(gate.queue), sum(gate.places(at) for at in range(len(gate.loads))), int(gate.free()))

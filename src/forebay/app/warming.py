@@ -19,7 +19,6 @@ from forebay.kernel.clock import Clock, Deadline
 from forebay.kernel.context import Principal, RequestContext
 from forebay.kernel.errors import DeadlineExceeded, ForebayError
 from forebay.policy.admission import Admission
-from forebay.policy.admission.lanes import LONG
 
 log = logging.getLogger("forebay.warming")
 LOOK_S = 5.0
@@ -169,17 +168,15 @@ async def open_warming(
     gates = admission.desk.gates
 
     def busy(pool: str) -> bool:
-        lanes = [gates[name] for name in (pool, pool + LONG) if name in gates]
-        return any(gate.queue or any(load.requests for load in gate.loads) for gate in lanes)
+        gate = gates.get(pool)
+        return gate is not None and bool(gate.queue or any(one.requests for one in gate.loads))
 
     def resting() -> frozenset[tuple[str, int]]:
         return frozenset(
-            (name, number)
+            (pool.settings.name, number)
             for pool in generator.pools
-            for name in (pool.settings.name,)
-            for lane in (name, name + LONG)
-            if lane in gates
-            for number, health in enumerate(gates[lane].health)
+            if pool.settings.name in gates
+            for number, health in enumerate(gates[pool.settings.name].health)
             if health.state != "fit"
         )
 

@@ -25,8 +25,7 @@ class BatchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     enabled: Annotated[
         bool,
         Meta(
-            description="Whether what is let into engines follows their memory, where they show "
-            "it; of a pool with a lane for long requests, only in that lane."
+            description="Whether what is let into engines follows their memory, where they show it."
         ),
     ] = True
     shrink_slope: Annotated[

@@ -204,6 +204,15 @@ class EngineGate(PoolGate):
             work.free(now)
         work.shown = waiting is not None
 
+    def places(self, replica: int) -> int:
+        return max(1, int(min(self._most(), self.work[replica].seats)))
+
+    def statistics(self) -> dict[str, float]:
+        """What a gate shows, and what is known of its engines."""
+        places = [self.places(at) for at in range(len(self.loads))]
+        known = {"limit": min(places, default=0), "base": self.model.fixed_s}
+        return {**super().statistics(), **known, **self.model.statistics()}
+
     # -- lines
 
     def _changed(self, band: int, now: float) -> None:

@@ -22,6 +22,8 @@ from forebay.policy.quantiles import RecentQuantiles
 K = TypeVar("K")
 LEAST_SEEN = 10
 EXPECTED_SHARE, NEAR = 0.6, 1.5
+REACHES = 0.5
+"""Usual part of its cap from which an answer's length follows the cap."""
 
 
 class EstimateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,8 +102,8 @@ class OutputEstimates:
         known = self._known_or(kind, wider, cap_tokens, LEAST_SEEN)
         if known is None:
             return None
-        if (share := known.parts.at(EXPECTED_SHARE)) is not None:
-            # Nothing of this size is known: answers reach the usual part of what is allowed.
+        if (share := known.parts.at(EXPECTED_SHARE)) is not None and share >= REACHES:
+            # Nothing of this size is known, and answers of other sizes reach what is allowed.
             return min(cap_tokens, max(1, round(share * cap_tokens)))
         return cap_tokens if cap_tokens <= NEAR * known.long else max(1, round(known.usual))
 

@@ -32,7 +32,7 @@ from forebay.policy.ticket import Ticket
 
 __all__ = ["REASONS", "SAMPLE_S", "GateSettings", "PoolGate", "Ticket"]
 
-REASONS = ("queue_full", "queue_delay", "deadline", "low_priority", "long_held", "engines_out")
+REASONS = ("queue_full", "queue_delay", "deadline", "low_priority", "engines_out")
 """Why a gate refuses."""
 LEAST_RETRY_S = 1.0
 MOST_RETRY_S = 60.0
@@ -41,6 +41,8 @@ SURELY = 0.5
 """Share of the usual unloaded time that a first token takes anyway: a cached prefix spares some."""
 TRY_S = 1.0
 """So long a pool has been sent nothing when a forecast that refuses is tried."""
+UNKNOWN_COST = 4000.0
+"""Tokens that may wait while nothing is known of how fast they are worked off."""
 FIRST_TOKENS = 20
 """First tokens between two looks at how long they take."""
 
@@ -55,9 +57,6 @@ class GateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retry: RetrySettings = RetrySettings()
     tail: TailSettings = TailSettings()
     batch: BatchSettings = BatchSettings()
-    long_tokens: Annotated[float, Meta(description="Requests of more tokens are long.", gt=0)] = (
-        4000.0
-    )
     least_s: Annotated[
         float,
         Meta(
@@ -86,8 +85,7 @@ class PoolGate:
     """See the module. ``replicas`` are names; their order gives the numbers in ``ticket.replica``.
 
     ``hold`` (0..1) is the share of the room that is withheld, ``min_priority`` the class under
-    which nobody is let in, ``hold_long`` refuses long requests: the tail watch sets them (F1.8)
-    and undoes them, ``judge`` is its look.
+    which nobody is let in: the tail watch sets them (F1.8) and undoes them, ``judge`` is its look.
     """
 
     def __init__(self, settings: GateSettings, replicas: Sequence[str]) -> None:
@@ -104,7 +102,6 @@ class PoolGate:
         self._rests_s = 0.0
         self.hold = 0.0
         self.min_priority: Priority = "low"
-        self.hold_long = False
         self.tail = TailWatch(settings.tail)
         self._shedder = DelayShedder(settings.shed)
         self._turn = 0
@@ -230,15 +227,14 @@ class PoolGate:
     def judge(self, now: float) -> TailChange | None:
         """Look at the tail and act on what is found; the change, if there is one.
 
-        Severe: less is let in at once, long requests are held back where others wait, those of
-        low priority are refused and those already waiting sent away. All of it ends with severe.
+        Severe: less is let in at once, requests of low priority are refused and those already
+        waiting sent away. All of it ends with severe.
         """
         change = self.tail.judge(now)
         if change is None:
             return None
         severe = change.level == "severe"
         self.hold = self._settings.severe_hold if severe else 0.0
-        self.hold_long = severe and self.tail.mixed()
         self.min_priority = "normal" if severe else "low"
         if severe:
             for place in [one for one in self.queue if one.priority == "low"]:
@@ -265,7 +261,12 @@ class PoolGate:
 
     def free(self) -> int:
         """Places that nobody holds."""
-        return max(0, self.limit.limit * len(self.loads) - sum(one.requests for one in self.loads))
+        places = sum(self.places(at) for at in range(len(self.loads)))
+        return max(0, places - sum(one.requests for one in self.loads))
+
+    def places(self, replica: int) -> int:
+        """Requests that may be at work on a replica at once, for what is known of it."""
+        return self.limit.limit
 
     # What the caller must carry out.
 
@@ -300,8 +301,6 @@ class PoolGate:
         if self._pressed():
             if _RANK[ticket.priority] > _RANK[self.min_priority]:
                 return "low_priority"
-            if self.hold_long and ticket.cost > self._settings.long_tokens:
-                return "long_held"
         left_s = ticket.deadline_at - now
         if left_s <= 0:
             return "deadline"
@@ -313,7 +312,7 @@ class PoolGate:
             return "deadline"
         # Until its rate is known, a pool is trusted with one more round of what it holds.
         unknown = self.drain.rate() is None and self.queue.cost > max(
-            self._settings.long_tokens, sum(load.cost for load in self.loads)
+            UNKNOWN_COST, sum(load.cost for load in self.loads)
         )
         # While the limit is looked for, a line says nothing about what the engines can do.
         most_s = self._shedder.most_wait_s(
@@ -482,7 +481,7 @@ class PoolGate:
         if ok:
             self.service.ended(ticket.input_tokens, ticket.output_tokens, took_s)
         steps = self.service.steps(ticket.input_tokens, ticket.output_tokens)
-        self.tail.observe(took_s / steps, long=ticket.cost > self._settings.long_tokens)
+        self.tail.observe(took_s / steps, long=False)
         # An answer that its deadline cut shows by its speed whether it was crowded or just long.
         used, cut = self._used(in_flight), ok is None
         bound = (ticket.deadline_at - ticket.sent_at) / steps if ok else self._in_time(ticket)

@@ -61,12 +61,11 @@ class Hedger:
         gate = self._gate
         if ticket.state != "sent" or gate.queue:
             return None
-        limit = max(1, int(gate.limit.limit * (1 - gate.hold)))
         fit = [
             at
             for at, load in enumerate(gate.loads)
             if at != ticket.replica
-            and load.requests < limit
+            and load.requests < max(1, int(gate.places(at) * (1 - gate.hold)))
             and not load.full
             and gate.health[at].admits(now)
         ]

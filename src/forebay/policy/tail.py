@@ -89,10 +89,6 @@ class TailWatch:
             return None
         return self._enter(level, reason)
 
-    def mixed(self) -> bool:
-        """Whether long requests are the fewer: only then is there somebody to protect from them."""
-        return self._long < 0.5
-
     def statistics(self) -> dict[str, float]:
         """The ratio, the share of long requests, the level as 0, 1 or 2."""
         middle, tail = self._latencies.several((0.5, 0.99))

@@ -14,7 +14,6 @@ SENTENCES = {
     "deadline": "The request cannot be finished before its deadline at the present load.",
     "low_priority": "Requests of low priority are held back while the load is high.",
     "engines_out": "No engine of this pool answers at present; try again later.",
-    "long_held": "Long requests are held back while the load is high; try again later.",
 }
 
 

@@ -18,7 +18,6 @@ from forebay.policy.admission import (
     Entry,
     PoolAdmission,
     PoolRule,
-    lanes,
 )
 from forebay.policy.engine_gate import EngineGate
 from forebay.policy.gate import SAMPLE_S, PoolGate, Ticket
@@ -51,11 +50,10 @@ class AdmittedRouter:
         gates: dict[str, PoolGate] = {}
         for pool in fleet.pools:
             how = _bounded(settings.pools.get(pool.config.name), pool)
-            how = msgspec.structs.replace(how, long_requests=0)
-            for rule, gate in lanes(_rule(pool, how), how):
-                rules.append(rule)
-                gates[rule.name] = EngineGate(gate, [one.name for one in pool.replicas])
-                self._pools[rule.name] = pool
+            rule = _rule(pool, how)
+            rules.append(rule)
+            gates[rule.name] = EngineGate(how.gate, [one.name for one in pool.replicas])
+            self._pools[rule.name] = pool
         self.desk = Desk(settings, rules, gates, clock, clock)
         self._jobs: dict[Ticket, Job] = {}
         self._ticking = False

@@ -3,7 +3,6 @@
 from forebay.policy.admission.admission import Admission, Permit
 from forebay.policy.admission.claims import Claimant, ClaimBook
 from forebay.policy.admission.desk import Ask, Desk, Entry
-from forebay.policy.admission.lanes import lanes
 from forebay.policy.admission.overrides import AdmissionOverrides
 from forebay.policy.admission.plans import PlanChange
 from forebay.policy.admission.priorities import PriorityBook, PriorityGrant
@@ -33,5 +32,4 @@ __all__ = [
     "PoolRules",
     "PriorityBook",
     "PriorityGrant",
-    "lanes",
 ]

@@ -390,7 +390,7 @@ class Admission:
             permit.refused = refused
             self.desk.withdraw(permit.entry)
             return
-        permit.pool, permit.replica = permit.entry.engines, ticket.replica
+        permit.pool, permit.replica = permit.entry.pool, ticket.replica
 
 
 class _Admitting:

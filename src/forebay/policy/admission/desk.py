@@ -63,7 +63,6 @@ class Entry:
         "clamped",
         "completion_tokens",
         "cost",
-        "engines",
         "gate",
         "parts_used",
         "pool",
@@ -71,6 +70,7 @@ class Entry:
         "rate",
         "reservation",
         "ticket",
+        "tokens",
         "weights",
         "work",
     )
@@ -85,7 +85,6 @@ class Entry:
         self.clamped = cap < (ask.cap or cap)
         self.claims: Sequence[Claim] = ()
         self.pool = ""
-        self.engines = ""
         self.gate: PoolGate | None = None
         self.rate: RateState | None = None
         self.reservation: Reservation | None = None
@@ -93,6 +92,7 @@ class Entry:
         self.prompt_tokens = 0
         self.completion_tokens = 0
         self.parts_used = 0.0  # cost of what was admitted under it
+        self.tokens = (ticket.input_tokens, ticket.output_tokens)  # of all its parts together
 
 
 class Desk:
@@ -229,6 +229,8 @@ class Desk:
         ticket.input_tokens, ticket.output_tokens, ticket.weight = planned, output, ask.weight
         ticket.expected_tokens = self.estimates.expected(_kind(ask), cap, _route(ask))
         ticket.spared = bool(ask.spares)
+        if ask.whole is not None:
+            ticket.whole_tokens = ask.whole.tokens
         entry = Entry(ask, ticket, weights, cap)
         entry.claims = claims
         return entry
@@ -239,7 +241,12 @@ class Desk:
         Each is admitted by itself then, with this entry as its ``whole``.
         """
         entry = self.plan(asks[0])
-        entry.cost += sum(self.plan(ask).cost for ask in asks[1:])
+        others = [self.plan(ask) for ask in asks[1:]]
+        entry.cost += sum(one.cost for one in others)
+        entry.tokens = (
+            entry.tokens[0] + sum(one.tokens[0] for one in others),
+            entry.tokens[1] + sum(one.tokens[1] for one in others),
+        )
         return entry
 
     def longest(self, tenant: str, priority: Priority) -> int:
@@ -283,7 +290,7 @@ class Desk:
             spill = (one for one in choices[1:] if self.gates[one.name].has_room(ticket, now))
             rule = next(spill, rule)
         gate = self.gates[rule.name]
-        entry.pool, entry.gate, entry.engines = rule.name, gate, rule.engines or rule.name
+        entry.pool, entry.gate = rule.name, gate
         entry.cap = min(entry.cap, rule.max_output_tokens)
         self.load.came(ask.who.tenant)
         gate.arrive(ticket, now)

@@ -1,8 +1,7 @@
 """Which pool takes a request, by counted tokens, class and tenant; where it may go when it is full.
 
 Short and long requests never share an engine unawares (F1.5): pools are tried from the smallest
-bound up, and the first that fits takes it. Two pools may be lanes into the same engines: then each
-has a gate of its own, and the long ones cannot take the short ones' places. A pool dedicated to
+bound up, and the first that fits takes it. A pool dedicated to
 tenants (F0.8) goes before the others for them and is closed to everybody else; so does one for
 priority classes. A request spills only to pools its own names.
 """
@@ -19,18 +18,13 @@ from forebay.kernel.errors import ContextTooLong
 
 
 class PoolRule(msgspec.Struct, frozen=True):
-    """What one pool takes; ``engines`` is the engine pool behind it, its own name if empty.
-
-    ``spare``: it is kept for requests that name it.
-    """
+    """What one pool takes; ``spare``: it is kept for requests that name it."""
 
     name: str
     max_input_tokens: int
     max_output_tokens: int
     tenants: frozenset[str] = frozenset()
     spill_to: tuple[str, ...] = ()
-    max_total_tokens: int | None = None
-    engines: str = ""
     priorities: frozenset[Priority] = frozenset()
     spare: bool = False
 
@@ -44,12 +38,9 @@ class PoolRule(msgspec.Struct, frozen=True):
         """Whether such a request may go there."""
         return input_tokens <= self.max_input_tokens and self.admits(tenant, priority)
 
-    def suits(self, input_tokens: int, output_tokens: int) -> bool:
-        """Whether it is of the size that the pool is for."""
-        if output_tokens > self.max_output_tokens:
-            return False
-        total = input_tokens + output_tokens
-        return self.max_total_tokens is None or total <= self.max_total_tokens
+    def suits(self, output_tokens: int) -> bool:
+        """Whether such an answer is of the size that the pool is for."""
+        return output_tokens <= self.max_output_tokens
 
 
 class _Open(NamedTuple):
@@ -97,7 +88,7 @@ class PoolRules:
         own = [rule for rule in fitting if rule.tenants]
         among = own or fitting
         first = next(
-            (rule for rule in among if rule.suits(input_tokens, output_tokens or 0)),
+            (rule for rule in among if rule.suits(output_tokens or 0)),
             max(among, key=lambda rule: _size(rule)[2:]),
         )
         spills = [self.by_name[name] for name in first.spill_to if name in self.by_name]
@@ -113,15 +104,13 @@ class PoolRules:
                 rule
                 for rule in self._ordered
                 if rule.admits(tenant, priority)
-                and (pool == (rule.engines or rule.name) if pool else not rule.spare)
+                and (pool == rule.name if pool else not rule.spare)
             )
             longest = max((rule.max_input_tokens for rule in rules), default=0)
             known = self._known[key] = _Open(rules, longest)
         return known
 
 
-def _size(rule: PoolRule) -> tuple[bool, bool, int, float, int]:
+def _size(rule: PoolRule) -> tuple[bool, bool, int, int]:
     """Pools for tenants first, then those for classes, then from the smallest up."""
-    total = float("inf") if rule.max_total_tokens is None else rule.max_total_tokens
-    classes = not rule.priorities
-    return (not rule.tenants, classes, rule.max_input_tokens, total, rule.max_output_tokens)
+    return (not rule.tenants, not rule.priorities, rule.max_input_tokens, rule.max_output_tokens)

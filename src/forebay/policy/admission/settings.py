@@ -13,8 +13,8 @@ from forebay.kernel.context import Priority
 from forebay.kernel.errors import ConfigError
 from forebay.policy.admission.load_factor import LoadSettings
 from forebay.policy.admission.priorities import PriorityGrant
-from forebay.policy.bulkhead import RETRIEVAL_LINE
 from forebay.policy.admission.scenes import SCENE_PROFILES, SceneRule, SceneSettings
+from forebay.policy.bulkhead import RETRIEVAL_LINE
 from forebay.policy.cost import COST_PROFILES, CostWeights
 from forebay.policy.estimate import EstimateSettings
 from forebay.policy.gate import GateSettings
@@ -79,18 +79,10 @@ def address_of(text: str) -> str | None:
 
 
 class PoolAdmission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How one pool is entered, and how much of it long requests may take."""
+    """How one pool is entered."""
 
     gate: GateSettings = GateSettings()
     hedge: HedgeSettings = HedgeSettings()
-    long_requests: Annotated[
-        int,
-        Meta(
-            description="Long requests let into each replica at once, in a lane of their own; "
-            "0: no such lane.",
-            ge=0,
-        ),
-    ] = 2
     look_s: Annotated[
         float,
         Meta(
