@@ -23,10 +23,9 @@ from typing import Any, NamedTuple
 import msgspec
 import uvloop
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
-sys.path.insert(0, str(HERE.parent / "overload"))
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "overload"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from figures import between, good, latency, quantile
 from served import LATER, Put, load, put_documents, standing, stored, watch, write_documents
@@ -37,6 +36,7 @@ from forebay.lab.measure.batch import Finished
 from forebay.lab.measure.machine import describe_commit, describe_machine
 from forebay.lab.measure.result import OK, REFUSED
 
+HERE = Path(__file__).resolve().parent
 Steps = tuple[tuple[float, float], ...]
 EVERY_S = 1.0
 PUT_FROM_S = 10.0
