@@ -5,9 +5,9 @@ else, so a query does not wait for a passage to end; the system's scheduler lets
 slept run before those that are always busy. Both lanes are bounded; what was cancelled before it
 began never runs.
 
-While queries come, passages are embedded by one thread at a time, which rests thrice as long as it
-works: a run cannot be interrupted, and two of them side by side took two cores from all who ask,
-whatever their priority. Nobody waits longer than for an answer, many wait for those.
+While queries come, passages have an eighth of the machine: of two cores, one thread at a time that
+rests thrice as long as it works. A run cannot be interrupted, and two of them side by side took two
+cores from all who ask, whatever their priority.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Annotated, Generic, TypeVar
 import msgspec
 
 from forebay.kernel.clock import Clock
+from forebay.kernel.cores import usable_cores
 from forebay.kernel.errors import Overloaded, Unavailable
 
 Item = TypeVar("Item")
@@ -33,8 +34,8 @@ Result = TypeVar("Result")
 _SMOOTHING = 0.1
 CALM_S = 1.0
 """After so long without a query passages have all threads."""
-RESTS = 3.0
-"""Times a passage's run during which none begins while queries come."""
+SHARE = 1 / 8
+"""Of the cores that passages may use while queries come."""
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
@@ -78,11 +79,13 @@ class PoolStatistics(msgspec.Struct, frozen=True):
 
 
 class PassagePace:
-    """When the next passage may begin; a state machine of numbers and time."""
+    """When the next passage may begin, on so many cores; a state machine of numbers and time."""
 
-    __slots__ = ("_asked_at", "_rests_until", "_running")
+    __slots__ = ("_asked_at", "_most", "_rests", "_rests_until", "_running")
 
-    def __init__(self) -> None:
+    def __init__(self, cores: int) -> None:
+        self._most = max(1, int(SHARE * cores))
+        self._rests = max(0.0, 1 / (SHARE * cores) - 1)
         self._asked_at = -math.inf
         self._rests_until = -math.inf
         self._running = 0
@@ -98,14 +101,14 @@ class PassagePace:
     def ended(self, worked_s: float, now: float) -> None:
         """It is over after so long."""
         self._running -= 1
-        self._rests_until = now + RESTS * worked_s
+        self._rests_until = now + self._rests * worked_s
 
     def rest_s(self, now: float) -> float:
         """Seconds until one may begin, or until it is known better: who ends one looks again."""
         calm_in_s = self._asked_at + CALM_S - now
         if calm_in_s <= 0:
             return 0.0
-        return calm_in_s if self._running else min(calm_in_s, self._rests_until - now)
+        return calm_in_s if self._running >= self._most else min(calm_in_s, self._rests_until - now)
 
 
 class _Job(Generic[Item, Result]):
@@ -141,7 +144,7 @@ class WorkerPool(Generic[Item, Result]):
         self._done = 0
         self._job_s = 0.0
         self._urgent_at: dict[int, float] = {}
-        self._pace = PassagePace()
+        self._pace = PassagePace(usable_cores())
         self._threads = [
             threading.Thread(
                 target=self._loop,
