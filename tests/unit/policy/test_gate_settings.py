@@ -89,7 +89,7 @@ class Day:
         self._ends: list[tuple[float, int, Ticket]] = []
         self._count = 0
 
-    def run(self, lasts_s: float = 25.0) -> list[tuple[float, str, int]]:
+    def run(self, lasts_s: float = 40.0) -> list[tuple[float, str, int]]:
         now = look_at = next_at = 0.0
         while now < lasts_s:
             now = min(next_at, look_at, self._ends[0][0] if self._ends else next_at)
