@@ -39,6 +39,8 @@ from forebay.lab.measure.result import OK, REFUSED
 HERE = Path(__file__).resolve().parent
 Steps = tuple[tuple[float, float], ...]
 PUT_FROM_S = 10.0
+NOW = "now"
+"""The label of this checkout's own code."""
 WRITES = 0.6
 """Of the rate: what is asked beside documents that are put."""
 
@@ -164,7 +166,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=200.0)
     parser.add_argument("--documents", type=int, default=800, help="to be embedded beside a start")
     parser.add_argument("--every", type=float, default=1.0, help="seconds between two puts")
-    parser.add_argument("--label", default="now")
+    parser.add_argument("--label", default=NOW)
     parser.add_argument("--keep", type=Path, help="where the last server's log is copied to")
     parser.add_argument("--out", type=Path, default=HERE / "result.json")
     options = parser.parse_args()
@@ -183,11 +185,10 @@ def main() -> None:
             kept = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
             kept["machine"] = describe_machine()
             part = kept.setdefault("labels", {}).setdefault(options.label, {})
-            part["commit"] = describe_commit()
+            if options.label == NOW:
+                part["commit"] = describe_commit()
             part.setdefault("runs", []).append(row)
-            options.out.write_text(
-                json.dumps(msgspec.to_builtins(kept), indent=1) + "\n", encoding="utf-8"
-            )
+            options.out.write_text(json.dumps(msgspec.to_builtins(kept)) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
