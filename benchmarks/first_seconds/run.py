@@ -23,10 +23,9 @@ from typing import Any, NamedTuple
 import msgspec
 import uvloop
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
-sys.path.insert(0, str(HERE.parent / "overload"))
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "overload"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from figures import between, good, latency, quantile
 from served import LATER, Put, load, put_documents, standing, stored, watch, write_documents
@@ -37,9 +36,13 @@ from forebay.lab.measure.batch import Finished
 from forebay.lab.measure.machine import describe_commit, describe_machine
 from forebay.lab.measure.result import OK, REFUSED
 
+HERE = Path(__file__).resolve().parent
 Steps = tuple[tuple[float, float], ...]
-EVERY_S = 1.0
 PUT_FROM_S = 10.0
+NOW = "now"
+"""The label of this checkout's own code."""
+WRITES = 0.6
+"""Of the rate: what is asked beside documents that are put."""
 
 
 class Scene(NamedTuple):
@@ -57,7 +60,7 @@ def scenes(rate: float) -> dict[str, Scene]:
         "cold": Scene(((rate, 24.0),), (0.0, 12.0), (14.0, 24.0)),
         "pulse": Scene(((calm, 12.0), (pulse, 15.0), (calm, 6.0)), (12.0, 22.0), (22.0, 27.0)),
         "embedding": Scene(((rate, 24.0),), (0.0, 12.0), (14.0, 24.0)),
-        "writes": Scene(((120.0, 50.0),), (PUT_FROM_S, 50.0), (4.0, PUT_FROM_S)),
+        "writes": Scene(((WRITES * rate, 50.0),), (PUT_FROM_S, 50.0), (4.0, PUT_FROM_S)),
     }
 
 
@@ -148,7 +151,7 @@ async def _puts(name: str, stand: Stand, options: argparse.Namespace) -> list[Pu
         await asyncio.sleep(PUT_FROM_S)
     except asyncio.CancelledError:
         return []
-    return await put_documents(stand.url, options.data, EVERY_S)
+    return await put_documents(stand.url, options.data, options.every)
 
 
 def main() -> None:
@@ -162,7 +165,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--rate", type=float, default=200.0)
     parser.add_argument("--documents", type=int, default=800, help="to be embedded beside a start")
-    parser.add_argument("--label", default="now")
+    parser.add_argument("--every", type=float, default=1.0, help="seconds between two puts")
+    parser.add_argument("--label", default=NOW)
     parser.add_argument("--keep", type=Path, help="where the last server's log is copied to")
     parser.add_argument("--out", type=Path, default=HERE / "result.json")
     options = parser.parse_args()
@@ -181,11 +185,10 @@ def main() -> None:
             kept = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
             kept["machine"] = describe_machine()
             part = kept.setdefault("labels", {}).setdefault(options.label, {})
-            part["commit"] = describe_commit()
+            if options.label == NOW:
+                part["commit"] = describe_commit()
             part.setdefault("runs", []).append(row)
-            options.out.write_text(
-                json.dumps(msgspec.to_builtins(kept), indent=1) + "\n", encoding="utf-8"
-            )
+            options.out.write_text(json.dumps(msgspec.to_builtins(kept)) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

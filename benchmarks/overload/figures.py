@@ -84,3 +84,13 @@ def by_kind(requests: Iterable[Finished], chosen: Chosen) -> dict[str, dict[str,
             counts = found.setdefault(one.kind, Counter())
             counts["good" if good(one) else one.status if one.status != OK else "late"] += 1
     return {kind: dict(counts) for kind, counts in sorted(found.items())}
+
+
+def by_second(requests: Iterable[Finished], kind: str, seconds: int) -> list[float]:
+    """The share of a kind's requests that were good, by the second in which they started."""
+    asked, found = [0] * seconds, [0] * seconds
+    for one in requests:
+        if one.kind == kind and one.at_s < seconds:
+            asked[int(one.at_s)] += 1
+            found[int(one.at_s)] += good(one)
+    return [round(ok / max(1, all_), 3) for ok, all_ in zip(found, asked, strict=True)]

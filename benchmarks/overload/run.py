@@ -1,7 +1,7 @@
 """Overload in real time and, beside it, on the virtual clock: see README.md.
 
 ``pulse`` is the exam of F1.13 at a quarter of its rates, beside a limiter of requests a second,
-``full`` the whole of it, on the virtual clock only;
+``full`` the whole of it, in real time before quicker engines;
 ``ladder`` offers 1 to 10 times what the engine can do; ``prompt`` sends prompts of 2 MB into light
 traffic; ``refused`` reads in the gateway's log how long it takes to refuse.
 ``--part virtual`` predicts (and finds the limiter's rate), ``--part real`` measures,
@@ -23,7 +23,17 @@ from typing import Any
 import aiohttp
 import msgspec
 import uvloop
-from figures import between, by_kind, finishing, goodput, latency, quantile, refusals, written
+from figures import (
+    between,
+    by_kind,
+    by_second,
+    finishing,
+    goodput,
+    latency,
+    quantile,
+    refusals,
+    written,
+)
 from stand import GATEWAY_LOG, KB, EnginePool, Measured, Stand, offered, standing
 from traffic import Built, Limited, light, load, mixed, steps
 from virtual import predicted
@@ -41,6 +51,8 @@ ADDED_TOKENS = 301
 """What the gateway puts around a question here, measured as the difference of the means."""
 CALM, PULSE = 50.0, 200.0
 FULL = 4
+SPEED = 4.0
+"""How much quicker than the pulse needs the double of ``full`` is, in real time."""
 CALM_S, PULSE_S, AFTER_S = 25.0, 15.0, 10.0
 WARM_S = 12.0
 PATIENT = ShedSettings(target_s=5.0, interval_s=5.0, max_wait_s=30.0)
@@ -99,6 +111,8 @@ def exam_figures(found: Measured) -> dict[str, Any]:
         "good_output_tokens_per_s_in_pulse": round(written(found.requests, *inside), 1),
         "light_outside_first_second": latency(found.requests, "light", everywhere),
         "light_in_pulse": latency(found.requests, "light", between(inside)),
+        "light_in_whole_pulse": latency(found.requests, "light", between((CALM_S, end_s))),
+        "light_good_by_second": by_second(found.requests, "light", int(end_s + AFTER_S)),
         "in_pulse": by_kind(found.requests, between(inside)),
         "all": by_kind(found.requests, everywhere),
         "refusals_in_pulse": refusals(found.requests, between(inside)),
@@ -194,9 +208,15 @@ def _equal_limit(asked: Workload, p99_s: float, seed: int) -> float:
 
 
 async def full(folder: Path, seed: int, part: str) -> dict[str, Any]:
-    """The exam at its own rates, 200 and 800 a second, with four times the engines."""
-    if part != "virtual":
+    """The exam at its own rates, 200 and 800 a second, with four times the engines.
+
+    In real time a double of one replica a pool that is as much quicker: two cores carry it, too.
+    """
+    if part == "limiter":
         return {}
+    if part == "real":
+        quick = tuple(msgspec.structs.replace(pool, speed=SPEED * FULL) for pool in EXAM)
+        return exam_figures(await real(folder, exam(folder, FULL), quick, seed))
     four = tuple(msgspec.structs.replace(pool, replicas=FULL * pool.replicas) for pool in EXAM)
     found = predicted(Built(exam(folder, FULL), ADDED_TOKENS), four, seed)
     rates = [FULL * rate for rate in (75.0, 80.0, 85.0, 90.0, 95.0, 100.0, 110.0)]

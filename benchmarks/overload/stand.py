@@ -42,6 +42,7 @@ class EnginePool(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     profile: str = "h100/8b/fp16/tp1"
     replicas: int = 1
+    speed: float = 1.0
     max_input_tokens: int = 12_000
     max_output_tokens: int = 2_048
     admission: PoolAdmission = PoolAdmission()
@@ -159,6 +160,7 @@ async def standing(
             words = [
                 *("simulate", "serve", "--port", "0", "--json", "--profile", pool.profile),
                 *("--replicas", str(pool.replicas), "--output", "cap"),
+                *("--speed", str(pool.speed)),
                 *("--set", f"max_model_len={MAX_MODEL_LEN}"),
                 *("--set", f"write_every_ms={WRITE_EVERY_MS}"),
             ]

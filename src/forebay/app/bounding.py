@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import os
-from pathlib import Path
-
 import msgspec
 
 from forebay.app.settings import Settings
+from forebay.kernel.cores import usable_cores
 from forebay.kernel.stages import Retriever
 from forebay.policy.admission import Admission
 from forebay.policy.bulkhead import BoundedRetriever
 from forebay.policy.line import LineSettings
 from forebay.policy.pace import Pace
-
-CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 
 def open_bounded(
@@ -51,15 +46,3 @@ def within_cores(line: LineSettings, at_once: int) -> LineSettings:
     most = min(limit.most, max(limit.initial, at_once))
     fixed = msgspec.structs.replace(limit, initial=most, least=most, most=most)
     return msgspec.structs.replace(line, limit=fixed)
-
-
-def usable_cores(quota: Path = CPU_MAX) -> int:
-    """Cores that this process may use: those it may run on, within its control group's quota."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    cores = max(1, cores or 1)
-    try:
-        granted, period = quota.read_text("ascii").split()
-        return min(cores, max(1, math.ceil(int(granted) / int(period))))
-    except (OSError, ValueError, ZeroDivisionError):
-        # No control group of version 2 (a Mac), or "max": no quota.
-        return cores

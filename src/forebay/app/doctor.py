@@ -15,12 +15,12 @@ from typing import Any
 
 import psutil
 
-from forebay.app.bounding import usable_cores
 from forebay.app.doctor_models import examine_models
 from forebay.app.doctor_ranking import PROBE_S, Finding, examine_ranking
 from forebay.app.output import Output
 from forebay.app.settings import Settings, environment, load_settings
 from forebay.gateway.identity import build_table, check_binding
+from forebay.kernel.cores import usable_cores
 from forebay.kernel.errors import ConfigError
 
 

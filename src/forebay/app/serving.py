@@ -23,7 +23,7 @@ from forebay.app.changing import kb_of_path
 from forebay.app.composition import Service, open_service, run_loop
 from forebay.app.eventing import Events
 from forebay.app.figures import FiguresOfAll
-from forebay.app.latency import settle_memory
+from forebay.app.latency import load_tables, settle_memory
 from forebay.app.made_by import changed, made_by
 from forebay.app.remote import handlers
 from forebay.app.runtime import open_process, store_folder
@@ -137,6 +137,7 @@ class Progress:
 async def _serve(run: _Run) -> int:
     settings = run.settings
     build_table(settings.tenants)
+    load_tables()
     listener = bind(settings.server.host, settings.server.port)
     progress = Progress()
     async with open_process(settings, write=True) as process:

@@ -16,7 +16,7 @@ import msgspec
 
 from forebay.app.composition import Service, open_service, run_loop
 from forebay.app.figures import FiguresOfWorker
-from forebay.app.latency import settle_memory
+from forebay.app.latency import load_tables, settle_memory
 from forebay.app.runtime import open_process, store_folder
 from forebay.app.settings import Settings
 from forebay.app.workers import ASK_FIGURES, FORGET, VERSIONS
@@ -45,6 +45,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
         figures = FiguresOfWorker(store_folder(settings), process.reading.clock)
         async with open_service(process, readiness, figures.over) as service:
             server = Server(service.app, [listener])
+            load_tables()
             settle_memory()
             async with asyncio.TaskGroup() as group:
                 watch = group.create_task(_follow_parent(server, service, figures))

@@ -213,6 +213,7 @@ class LocalEmbedder:
         return partial(self._here, text)
 
     def _here(self, text: str) -> Vectors:
+        self._pool.asked()
         made = self._run(_Batch((0,), (text,), "query"))
         data = made.rows.astype("<f4", copy=False).tobytes()
         return Vectors((0,), self._spec.dimensions, data, worked_s=made.took_s)

@@ -4,11 +4,16 @@ Queries take the urgent lane: any free thread takes them first, and some threads
 else, so a query does not wait for a passage to end; the system's scheduler lets a thread that
 slept run before those that are always busy. Both lanes are bounded; what was cancelled before it
 began never runs.
+
+While queries come, passages have an eighth of the machine: of two cores, one thread at a time that
+rests thrice as long as it works. A run cannot be interrupted, and two of them side by side took two
+cores from all who ask, whatever their priority.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import threading
@@ -20,12 +25,17 @@ from typing import Annotated, Generic, TypeVar
 import msgspec
 
 from forebay.kernel.clock import Clock
+from forebay.kernel.cores import usable_cores
 from forebay.kernel.errors import Overloaded, Unavailable
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _SMOOTHING = 0.1
+CALM_S = 1.0
+"""After so long without a query passages have all threads."""
+SHARE = 1 / 8
+"""Of the cores that passages may use while queries come."""
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
@@ -68,6 +78,39 @@ class PoolStatistics(msgspec.Struct, frozen=True):
     job_s: float
 
 
+class PassagePace:
+    """When the next passage may begin, on so many cores; a state machine of numbers and time."""
+
+    __slots__ = ("_asked_at", "_most", "_rests", "_rests_until", "_running")
+
+    def __init__(self, cores: int) -> None:
+        self._most = max(1, int(SHARE * cores))
+        self._rests = max(0.0, 1 / (SHARE * cores) - 1)
+        self._asked_at = -math.inf
+        self._rests_until = -math.inf
+        self._running = 0
+
+    def asked(self, now: float) -> None:
+        """A query came."""
+        self._asked_at = now
+
+    def began(self) -> None:
+        """A passage is run; ``ended`` must follow."""
+        self._running += 1
+
+    def ended(self, worked_s: float, now: float) -> None:
+        """It is over after so long."""
+        self._running -= 1
+        self._rests_until = now + self._rests * worked_s
+
+    def rest_s(self, now: float) -> float:
+        """Seconds until one may begin, or until it is known better: who ends one looks again."""
+        calm_in_s = self._asked_at + CALM_S - now
+        if calm_in_s <= 0:
+            return 0.0
+        return calm_in_s if self._running >= self._most else min(calm_in_s, self._rests_until - now)
+
+
 class _Job(Generic[Item, Result]):
     __slots__ = ("future", "item", "urgent")
 
@@ -101,6 +144,7 @@ class WorkerPool(Generic[Item, Result]):
         self._done = 0
         self._job_s = 0.0
         self._urgent_at: dict[int, float] = {}
+        self._pace = PassagePace(usable_cores())
         self._threads = [
             threading.Thread(
                 target=self._loop,
@@ -126,9 +170,15 @@ class WorkerPool(Generic[Item, Result]):
                     "too much is waiting for the embedder", retry_after_s=max(1.0, wait_s)
                 )
             lane.append(job)
+            if urgent:
+                self._pace.asked(self._clock.now())
             self._changed.notify_all()  # one thread alone might be of the wrong kind
         job.future.add_done_callback(lambda future: self._forget(job, future))
         return job.future
+
+    def asked(self) -> None:
+        """A query is embedded elsewhere: passages make room for it as for those in here."""
+        self._pace.asked(self._clock.now())
 
     def close(self) -> None:
         """Refuse what waits and wait for what runs (one job a thread)."""
@@ -186,7 +236,7 @@ class WorkerPool(Generic[Item, Result]):
             self._prepare()
         while (job := self._next(urgent_only)) is not None:
             if not job.future.set_running_or_notify_cancel():
-                self._finish(None)
+                self._finish(None, job.urgent)
                 continue
             began = self._clock.now()
             if job.urgent:
@@ -195,28 +245,42 @@ class WorkerPool(Generic[Item, Result]):
                 result = self._work(job.item)
             except BaseException as error:
                 # Whatever went wrong belongs to the caller who waits, not to this thread.
-                self._finish(None)
+                self._finish(None, job.urgent)
                 job.future.set_exception(error)
             else:
-                self._finish(self._clock.now() - began)
+                self._finish(self._clock.now() - began, job.urgent)
                 job.future.set_result(result)
 
     def _next(self, urgent_only: bool) -> _Job[Item, Result] | None:
         with self._changed:
-            while not (self._urgent or (self._patient and not urgent_only)):
+            while True:
+                rest_s: float | None = None
+                if self._urgent:
+                    lane = self._urgent
+                    break
+                if self._patient and not urgent_only:
+                    rest_s = self._pace.rest_s(self._clock.now())
+                    if rest_s <= 0:
+                        lane = self._patient
+                        self._pace.began()
+                        break
                 if self._closed:
                     return None
-                self._changed.wait()
+                self._changed.wait(rest_s)
             self._running += 1
-            return (self._urgent or self._patient).popleft()
+            return lane.popleft()
 
     def _begun(self, at: float) -> None:
         with self._changed:
             self._urgent_at[threading.get_ident()] = at
 
-    def _finish(self, worked_s: float | None) -> None:
+    def _finish(self, worked_s: float | None, urgent: bool) -> None:
         with self._changed:
             self._running -= 1
+            if not urgent:
+                self._pace.ended(worked_s or 0.0, self._clock.now())
+                if self._patient:
+                    self._changed.notify_all()
             self._urgent_at.pop(threading.get_ident(), None)
             if worked_s is None:
                 return

@@ -14,6 +14,11 @@ What happens to run in so little company meanwhile is ``unloaded``, which foreca
 some did within the last ``probe_every`` windows there is no probe, which would let a line grow in
 the midst of a pulse.
 
+What does not fall with the number in work is no crowding: an engine that others use, a machine that
+is busy, a process late to its own answers. Where a third less in work made nobody faster, the limit
+goes back to where it was and follows what comes for a while, longer each time that this is found
+again, unless latency grows with it by half.
+
 Where deadlines are tighter than the tolerance they set the line: what ends just after them is as
 slow as what never ends.
 
@@ -25,7 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import median
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -38,6 +43,16 @@ COLD = 4
 """Times the initial limit that small requests may take before anything was slow."""
 IN_TIME = 0.9
 """Of the latency with which an answer would end at its deadline, this is accepted."""
+FEWER = 0.3
+"""So much of the work must be gone before it is judged whether that helped."""
+HELPED = 0.25
+"""Fewer in work helped if latency fell by this share of what the work did."""
+WORSE = 1.5
+"""Latency over the one at which shrinking was in vain that is a reason to try it again."""
+MORE = 1.25
+"""Growth in a window of a limit that is all used while shrinking is known to be in vain."""
+VAIN, MOST_VAIN = 32, 512
+"""Windows in which what was in vain is not tried again, at first and at most."""
 FEW = 4
 """Latencies in little company whose median is believed."""
 
@@ -61,6 +76,46 @@ class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError("a limit needs least <= initial <= most.")
 
 
+class _Shrink(NamedTuple):
+    """Where a limit was when it began to shrink."""
+
+    exact: float
+    peak: int
+    latency: float
+    window: int
+
+
+class _Shrinking:
+    """Whether it helps to take less at once; ``vain`` is asked at each window that is too slow."""
+
+    __slots__ = ("_for", "_from", "_latency", "_until")
+
+    def __init__(self) -> None:
+        self._from: _Shrink | None = None
+        self._until = 0
+        self._for = VAIN
+        self._latency = 0.0
+
+    def vain(self, now: _Shrink) -> float | None:
+        """The limit to go back to, or None: it may shrink on."""
+        if now.window < self._until and now.latency <= WORSE * self._latency:
+            return now.exact * (MORE if now.peak >= int(now.exact) else 1.0)
+        began = self._from
+        if began is None or now.window - began.window > VAIN or now.peak > began.peak:
+            self._from = now
+            return None
+        fewer = 1 - now.peak / began.peak
+        if fewer < FEWER:
+            return None
+        self._from = None
+        if 1 - now.latency / began.latency >= HELPED * fewer:
+            self._for = VAIN
+            return None
+        self._latency = max(now.latency, began.latency)
+        self._until, self._for = now.window + self._for, min(MOST_VAIN, 2 * self._for)
+        return max(now.exact, began.exact)
+
+
 class AdaptiveLimit:
     """How many may be in work at once in each of ``places``; ``observe`` teaches it."""
 
@@ -82,6 +137,7 @@ class AdaptiveLimit:
         "_restore",
         "_samples",
         "_settings",
+        "_shrinking",
         "_skip",
         "_windows",
     )
@@ -105,6 +161,7 @@ class AdaptiveLimit:
         self._grows = False
         self._restore: float | None = None
         self._skip = 0
+        self._shrinking = _Shrinking()
 
     @property
     def limit(self) -> int:
@@ -277,7 +334,12 @@ class AdaptiveLimit:
         ended = self._doubling and ratio > 1
         self._fresh = self._fresh and ratio <= 1
         self._doubling = self._doubling and not ended
-        if ratio > 1:
+        back = None
+        if ratio > 1 and not ended and middle <= IN_TIME * median(bounds):
+            back = self._shrinking.vain(_Shrink(self._exact, peak, middle, self._windows))
+        if back is not None:
+            self._set(back)
+        elif ratio > 1:
             self._set((self._reached(peak) if ended else self._exact) * max(0.5, 1 / ratio))
             # Those in work began in the crowd: counted again they would shrink it twice.
             self._skip = peak * self._places

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 
-from forebay.app.bounding import among, usable_cores, within_cores
+from forebay.app.bounding import among, within_cores
 from forebay.app.settings import Settings
 from forebay.policy.bulkhead import RETRIEVAL_LINE
 from forebay.policy.line import LineTicket, WaitingLine
@@ -43,17 +40,3 @@ def test_processes_on_one_machine_share_its_cores(processes: int, each: int) -> 
     divided = among(settings, processes)
     assert divided.admission.retrieval_per_core == each
     assert (divided == settings) == (processes == 1)
-
-
-@pytest.mark.parametrize(
-    ("written", "cores"),
-    [("100000 100000", 1), ("50000 100000", 1), ("max 100000", None), ("", None), ("1 0", None)],
-)
-def test_a_quota_of_the_control_group_counts(
-    tmp_path: Path, written: str, cores: int | None
-) -> None:
-    quota = tmp_path / "cpu.max"
-    quota.write_text(written)
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    assert usable_cores(quota) == (cores or allowed)
-    assert usable_cores(tmp_path / "missing") == allowed

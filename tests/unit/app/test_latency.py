@@ -14,6 +14,8 @@ import pytest
 import uvloop
 
 from forebay.app import latency
+from forebay.folding import variants
+from forebay.generation.lexicon import lexicon
 
 T = TypeVar("T")
 
@@ -84,3 +86,12 @@ def test_a_loop_that_lists_no_generators_still_closes_a_lost_one() -> None:
     before = sys.get_asyncgen_hooks()
     assert uvloop.run(latency.unlisted(work())) == "a"
     assert closed == ["closed"] and sys.get_asyncgen_hooks() == before
+
+
+def test_tables_are_read_before_somebody_asks() -> None:
+    latency.load_tables()
+    tables = (variants._table, lexicon)
+    before = [one.cache_info().misses for one in tables]
+    assert variants.simplified("後") == "后"
+    lexicon()
+    assert [one.cache_info().misses for one in tables] == before

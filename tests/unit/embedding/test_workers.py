@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from forebay.embedding.workers import WorkerPool, WorkerSettings
+from forebay.embedding.workers import CALM_S, SHARE, PassagePace, WorkerPool, WorkerSettings
 from forebay.kernel.clock import SystemClock
 from forebay.kernel.errors import Overloaded, Unavailable
 
@@ -152,3 +152,48 @@ def test_passage_threads_step_back() -> None:
     pool.close()
     base = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
     assert found == {"nice-0": min(19, base + 3), "nice-1": base}
+
+
+def test_while_queries_come_one_passage_runs_at_a_time_and_rests() -> None:
+    pace, now = PassagePace(2), 10.0
+    assert pace.rest_s(now) == 0  # nobody asks
+    pace.began()
+    assert pace.rest_s(now) == 0  # another beside it
+    pace.asked(now)
+    assert pace.rest_s(now) == CALM_S
+    pace.ended(0.1, now + 0.1)
+    assert pace.rest_s(now + 0.1) == pytest.approx(3 * 0.1)
+    assert pace.rest_s(now + 0.2 + 3 * 0.1) <= 0
+    pace.began()
+    assert pace.rest_s(now + 0.6) == pytest.approx(CALM_S - 0.6)
+    pace.ended(9.0, now + 0.7)
+    assert pace.rest_s(now + CALM_S) == 0  # a long run is no reason to rest when nobody asks
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4, 8, 16, 32])
+def test_passages_take_an_eighth_of_the_machine_beside_queries(cores: int) -> None:
+    pace, now, worked_s = PassagePace(cores), 0.0, 0.0
+    ends: list[float] = []
+    while now < 60.0:
+        pace.asked(now)
+        if pace.rest_s(now) <= 0:
+            pace.began()
+            ends.append(now + 0.08)
+        elif ends and ends[0] - now <= pace.rest_s(now):
+            now = ends.pop(0)
+            worked_s += 0.08
+            pace.ended(0.08, now)
+        else:
+            now += pace.rest_s(now)
+    assert worked_s / now == pytest.approx(SHARE * cores, rel=0.03)
+
+
+def test_passages_beside_queries_all_end() -> None:
+    pool = WorkerPool(
+        str.upper, WorkerSettings(workers=2, query_workers=1), SystemClock(), name="t"
+    )
+    jobs = [pool.submit(f"{at}", urgent=at % 3 == 0) for at in range(60)]
+    pool.asked()
+    assert [job.result(_WAIT_S) for job in jobs] == [f"{at}" for at in range(60)]
+    pool.close()
+    assert pool.statistics().running == 0

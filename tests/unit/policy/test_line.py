@@ -15,6 +15,7 @@ from forebay.policy.bulkhead import RETRIEVAL_LINE
 from forebay.policy.limit import LimitSettings
 from forebay.policy.line import LineSettings, LineTicket, WaitingLine
 from forebay.policy.shed import ShedSettings
+from tests.settings_leaves import leaves, replaced
 
 WARM_S: tuple[float, ...] = (0.001, 0.01, 0.02, 0.04)
 
@@ -151,21 +152,6 @@ OTHERS: dict[str, Any] = {
     "shed.few_waiting": 10,
     "shed.few_wait_s": 1.2,
 }
-
-
-def leaves(struct: msgspec.Struct, under: str = "") -> Iterator[str]:
-    for name in struct.__struct_fields__:
-        value = getattr(struct, name)
-        if isinstance(value, msgspec.Struct):
-            yield from leaves(value, f"{under}{name}.")
-        else:
-            yield under + name
-
-
-def replaced(struct: Any, key: str, value: Any) -> Any:
-    name, _, rest = key.partition(".")
-    inner = replaced(getattr(struct, name), rest, value) if rest else value
-    return msgspec.structs.replace(struct, **{name: inner})
 
 
 def a_day(settings: LineSettings) -> list[tuple[float, str, float]]:
