@@ -43,7 +43,7 @@ class Kept(Recorder):
 def sat(seed: int) -> list[Finished]:
     """Every request of one exam: one engine for short requests, two for long ones."""
     patient = GateSettings(shed=ShedSettings(target_s=5.0, interval_s=5.0, max_wait_s=30.0))
-    settings = AdmissionSettings(pools={"long": PoolAdmission(gate=patient, long_requests=24)})
+    settings = AdmissionSettings(pools={"long": PoolAdmission(gate=patient)})
     profile = find_profile("h100/8b/fp16/tp1")
     engine = profile.engine_config(max_model_len=16_384)
     short = PoolConfig(engine=engine, name="short", max_input_tokens=5_000, max_output_tokens=1_024)

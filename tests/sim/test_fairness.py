@@ -121,7 +121,7 @@ def test_five_thousand_tenants_share_by_tokens() -> None:
     patient = ShedSettings(target_s=1e6, interval_s=1e6, max_wait_s=1e6)
     queue = QueueSettings(max_waiting=20_000)
     # All wait from the first moment on, before anybody knows how quickly they are served.
-    settings = GateSettings(queue=queue, limit=FULL, shed=patient, long_tokens=1e9)
+    settings = GateSettings(queue=queue, limit=FULL, shed=patient)
     gate = PoolGate(settings, ["engine"])
     desk = Desk(AdmissionSettings(), [PoolRule("p", 4096, 4096)], {"p": gate}, clock, clock)
     sizes = [draw.choice((10, 15, 20)) for _ in range(tenants)]

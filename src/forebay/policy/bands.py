@@ -123,7 +123,7 @@ class Bands:
         prefill = work = places = held = 0.0
         for at, one in enumerate(self.usual):
             a_replica = one.rate / replicas
-            prefill += a_replica * model.prompt_s(one.input)
+            prefill += a_replica * model.read_s(one.input)
             work += a_replica * model.work_s(one.input, one.output)
             fits = work < 0.95
             if fits:
@@ -137,9 +137,12 @@ class Bands:
                     fits = fits and takes_s <= DEADLINE_SHARE * other.allowed_s
                 fits = fits and places <= most and held <= tokens
             if not fits:
+                # Its neighbours are of its size: one kind falls into two or three bands.
+                self.safe_to = min(self.safe_to, one.band - ONE_SIZE)
                 break
             self.safe_to = one.band
-            one.safe = True
+        for one in self.usual:
+            one.safe = one.band <= self.safe_to
 
     @staticmethod
     def _takes_s(model: EngineModel, one: Usual, prefill: float, token_s: float) -> float:

@@ -19,11 +19,13 @@ from collections.abc import Sequence
 from forebay.policy.band_queue import BandLine, BandQueue
 from forebay.policy.bands import ONE_SIZE, Bands, Usual, band_of
 from forebay.policy.engine_model import EngineModel
-from forebay.policy.gate import SAMPLE_S, GateSettings, PoolGate, Ticket, _RANK
+from forebay.policy.gate import GateSettings, PoolGate, Ticket, _RANK
 from forebay.policy.queue import Waiting
 from forebay.policy.replica_work import ReplicaWork
 from forebay.policy.shed import DelayShedder, DrainRate, ShedSettings
 
+LOOK_AGAIN_S = 0.25
+"""Between two looks at how quickly one answer is written."""
 LOOK_S = 0.1
 PRIOR = (3e-5, 1e-4)
 """Seconds of a prompt token and of a written one in company, until they are known: for bands."""
@@ -139,12 +141,12 @@ class EngineGate(PoolGate):
             ticket.first_token_at = ticket.sampled_at = now
             self._first_token(now - ticket.sent_at)
             work.began(ticket, now)
-            self._peak = max(self._peak, self.loads[ticket.replica].requests)
-        elif now - ticket.sampled_at < SAMPLE_S:
+        elif now - ticket.sampled_at < LOOK_AGAIN_S:
             return
         else:
             work.wrote(ticket, tokens, now)
             ticket.sampled_at = now
+            self._peak = max(self._peak, self.loads[ticket.replica].requests)
         self.batch.written += tokens - ticket.sampled_tokens
         ticket.sampled_tokens = tokens
 
@@ -258,6 +260,18 @@ class EngineGate(PoolGate):
     def _safe(self, band: int) -> bool:
         return band <= self.bands.safe_to
 
+    def _protected(self, band: int) -> bool:
+        """Whether it is safe, and larger ones are there from which it must be protected.
+
+        Else whom it waits for is of its own size or smaller, and letting in more helps nobody.
+        """
+        if not self._safe(band):
+            return False
+        larger = sum(
+            flight.band >= band + ONE_SIZE for one in self.work for flight in one.flights.values()
+        )
+        return larger > FEW_LARGER * sum(len(one.flights) for one in self.work)
+
     def _most(self) -> int:
         settings = self._settings.limit
         most = max(settings.initial * 4, 2 * self._peak)
@@ -277,7 +291,7 @@ class EngineGate(PoolGate):
         takes_s = self._takes_s(ticket, now)
         if wait_s + takes_s > left_s and not self._may_try(takes_s, left_s, now):
             return "deadline"
-        if room or self._safe(ticket.band):
+        if room or self._protected(ticket.band):
             return None
         if self._drains[ticket.band].rate() is None if ticket.band in self._drains else True:
             at_work = sum(
@@ -320,14 +334,14 @@ class EngineGate(PoolGate):
 
     def _speed(self, at: int, smaller: list[Usual], now: float, flows: int | None) -> float:
         """Share of the time that prompts of others leave."""
-        busy = sum(one.rate * self.model.prompt_s(one.input) for one in smaller)
+        busy = sum(one.rate * self.model.read_s(one.input) for one in smaller)
         busy /= max(1, len(self.loads))
         if flows is not None:
             busy += self.work[at].flow(now, {one.band for one in smaller})
         return max(0.1, 1 - busy)
 
     def _fit(self, ticket: Ticket, now: float) -> list[int]:
-        safe = self._safe(ticket.band)
+        safe = self._protected(ticket.band)
         smaller = self.bands.smaller(ticket.band)
         most = int(self._most() * (1 - self.hold))
         tokens = self.batch.tokens.bound * (1 - self.hold) / self.limit.processes
@@ -480,7 +494,7 @@ class EngineGate(PoolGate):
         if now + self._takes_s(ticket, now) >= ticket.deadline_at:
             line.tag = tag
             self._refuse(ticket, "deadline")
-        elif not self._safe(line.band) and self._shedder_of(line.band, now).sheds(
+        elif not self._protected(line.band) and self._shedder_of(line.band, now).sheds(
             waited, now, self._waiting_in(line.band)
         ):
             line.tag = tag
@@ -494,7 +508,9 @@ class EngineGate(PoolGate):
 
 
 SURE = 0.5
+FEW_LARGER = 0.05
+"""Share of those at work up to which larger ones are not what the others wait for."""
 NEAR = 0.85
 """Of its time, from which an answer counts as nearly late."""
-MISSES, GIVE = 0.02, 0.05
-LEAST_MARGIN, MOST_MARGIN = 0.3, 0.8
+MISSES, GIVE = 0.05, 0.05
+LEAST_MARGIN, MOST_MARGIN = 0.4, 0.8

@@ -139,6 +139,10 @@ class EngineModel:
         """Seconds of the engine that a prompt takes beside answers whose step takes ``step_s``."""
         return (self.prefill_s + self.chunk * step_s) * tokens
 
+    def read_s(self, tokens: float) -> float:
+        """Seconds that a prompt takes from the answers beside it."""
+        return max(self.prefill_s, self.beside_s) * tokens
+
     def alone_s(self, input_tokens: float, output_tokens: float) -> float:
         """Seconds such a request takes in an empty engine."""
         context = input_tokens + output_tokens / 2
@@ -149,7 +153,7 @@ class EngineModel:
         """Seconds of the engine it takes from others, with ``beside`` sequences to share a step."""
         context = input_tokens + output_tokens / 2
         a_token = self.sequence_s + self.context_s * context + self.fixed_s / max(1.0, beside)
-        return self.prompt_s(input_tokens) + output_tokens * a_token
+        return self.read_s(input_tokens) + output_tokens * a_token
 
     def wrote(
         self,

@@ -123,8 +123,8 @@ class ReplicaWork:
         flight.due_s += self.model.prompt_s(flight.input, self.step_s) + self.model.step_s(0, self.context)
         self._queue(ticket, flight, now)
         self._fade(now)
-        prompt_s = self.model.prompt_s(flight.input)
-        self._flows[flight.band] = self._flows.get(flight.band, 0.0) + prompt_s
+        read_s = self.model.read_s(flight.input)
+        self._flows[flight.band] = self._flows.get(flight.band, 0.0) + read_s
 
     def corrected(self, ticket: Ticket) -> None:
         """Its prompt is another one than was planned."""
