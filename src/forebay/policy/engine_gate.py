@@ -20,6 +20,7 @@ from forebay.policy.band_queue import BandLine, BandQueue
 from forebay.policy.bands import ONE_SIZE, Bands, Usual, band_of
 from forebay.policy.engine_model import EngineModel
 from forebay.policy.gate import GateSettings, PoolGate, Ticket, _RANK
+from forebay.policy.quantiles import RecentQuantiles
 from forebay.policy.queue import Waiting
 from forebay.policy.replica_work import ReplicaWork
 from forebay.policy.shed import DelayShedder, DrainRate, ShedSettings
@@ -59,6 +60,9 @@ class EngineGate(PoolGate):
         self._peak = 0
         self.margin = 0.75
         self._missed_at = -math.inf
+        self._misses = RecentQuantiles(least=0.1, memory=100)
+        self._planned_s = 0.0  # of the one that ended last
+        self.miss = 1.0
         self._held = 0.0  # tokens that the head whose turn it is waits for
         self._held_band = -1
 
@@ -178,19 +182,30 @@ class EngineGate(PoolGate):
                 self._missed_at = now
             step = GIVE * (MISSES - late)
             self.margin = min(MOST_MARGIN, max(LEAST_MARGIN, self.margin + step))
+        planned_s = self._planned_s
+        if planned_s > 0 and ticket.output_tokens > 0:
+            share = min(1.0, ticket.output_tokens / max(1, self._output(ticket)))
+            self._misses.add(took_s / (planned_s * share))
+            if self._misses.count % 16 == 0:
+                usual = self._misses.at(USUAL_MISS)
+                self.miss = min(MOST_MISS, max(1.0, usual or 1.0))
         if alone > 0:
             self.tail.observe(took_s / alone, long=not self._safe(ticket.band))
         self._peak = max(self._peak, in_flight)
 
     def _send(self, ticket: Ticket, replica: int, now: float) -> None:
+        planned_s = self._plain_s(ticket, replica, now) if self.model.known else 0.0
         super()._send(ticket, replica, now)
         output = self._output(ticket)
         self.work[replica].sent(ticket, output, now)
+        self.work[replica].flights[ticket].planned_s = planned_s
         for place, tokens in enumerate(AHEAD):
             if tokens <= output:
                 self._ahead[replica][place] += ticket.input_tokens + tokens
 
     def _give_back(self, ticket: Ticket, now: float, ok: bool | None) -> int:
+        flight = self.work[ticket.replica].flights.get(ticket)
+        self._planned_s = 0.0 if flight is None else flight.planned_s
         self.work[ticket.replica].ended(ticket, now)
         return super()._give_back(ticket, now, ok)
 
@@ -316,21 +331,25 @@ class EngineGate(PoolGate):
     def _takes_s(self, ticket: Ticket, now: float) -> float:  # type: ignore[override]
         if not self.model.known:
             return self._settings.least_s
-        smaller = self.bands.smaller(ticket.band)
         output = ticket.expected_tokens
         best = math.inf
         for at in range(len(self.loads)):
             work = self.work[at]
-            own = self.model.prompt_s(ticket.input_tokens, work.step_s)
             if output is None:
+                own = self.model.prompt_s(ticket.input_tokens, work.step_s)
                 takes = SURE * (own + self.model.fixed_s)
             else:
-                context = work.context + ticket.input_tokens + output / 2
-                takes = work.pending_s(now) + own
-                takes += output * self.model.step_s(work.decoding + 1, context)
-                takes /= self._speed(at, smaller, now, None if self._safe(ticket.band) else -1)
+                takes = self._plain_s(ticket, at, now) * self.miss
             best = min(best, takes)
         return max(self._settings.least_s, best)
+
+    def _plain_s(self, ticket: Ticket, at: int, now: float) -> float:
+        """Seconds that it takes there as the model says."""
+        model, work, output = self.model, self.work[at], self._output(ticket)
+        context = work.context + ticket.input_tokens + output / 2
+        takes = work.pending_s(now) + model.prompt_s(ticket.input_tokens, work.step_s)
+        takes += output * model.step_s(work.decoding + 1, context)
+        return takes / self._speed(at, self.bands.smaller(ticket.band), now, -1)
 
     def _speed(self, at: int, smaller: list[Usual], now: float, flows: int | None) -> float:
         """Share of the time that prompts of others leave."""
@@ -410,10 +429,14 @@ class EngineGate(PoolGate):
         context = work.context + ticket.input_tokens + output / 2
         step = model.step_s(work.decoding + 1, context)
         prompt = work.pending_s(now) + model.prompt_s(ticket.input_tokens, work.step_s)
-        speed = self._speed(at, smaller, now, -1)
+        speed = self._speed(at, smaller, now, -1) / self.miss
         for one in smaller:
             takes = (prompt + model.prompt_s(one.input, step) + one.output * step) / speed
             if takes > self.margin * one.allowed_s:
+                return False
+        if not safe:
+            allowed = self.margin * (ticket.deadline_at - now)
+            if (prompt + output * step) / speed > allowed:
                 return False
         for deadline_at, rest, band, spare in self._tightest(at, now):
             if safe and band > ticket.band - ONE_SIZE:
@@ -472,7 +495,8 @@ class EngineGate(PoolGate):
             replica = self._room(head.item, now)
             if replica is None:
                 reason = self._stands(head, now)
-                if reason is not None or now >= head.deadline_at:
+                late = now + self._takes_s(head.item, now) > head.deadline_at
+                if reason is not None or late:
                     self.lines.remove(head)
                     self._changed(line.band, now)
                     self._refuse(head.item, reason or "deadline")
@@ -508,6 +532,8 @@ class EngineGate(PoolGate):
 
 
 SURE = 0.5
+USUAL_MISS, MOST_MISS = 0.6, 3.0
+"""Quantile of how much longer than planned requests take of late, by which plans are stretched."""
 FEW_LARGER = 0.05
 """Share of those at work up to which larger ones are not what the others wait for."""
 NEAR = 0.85

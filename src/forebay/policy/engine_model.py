@@ -55,8 +55,11 @@ class _Bins:
         for at, value in enumerate(row):
             means[at] += share * (value - means[at])
 
-    def fit(self, now: float) -> list[float]:
-        """Non-negative coefficients; each bin counts by its samples, up to a few."""
+    def fit(self, now: float, most: float = math.inf) -> list[float]:
+        """Non-negative coefficients; each bin counts by its samples, up to a few.
+
+        The last one is at most ``most``.
+        """
         width = self._width
         old = [key for key, (_, state) in self._rows.items() if now - state[1] > MEMORY_S]
         if len(old) < len(self._rows):
@@ -71,7 +74,12 @@ class _Bins:
                 b[i] += x * means[width]
                 for j in range(width):
                     a[i][j] += x * means[j]
-        return non_negative(a, b)
+        found = non_negative(a, b)
+        if found[-1] > most:
+            last = width - 1
+            rest = [b[i] - most * a[i][last] for i in range(last)]
+            found = [*non_negative([row[:last] for row in a[:last]], rest), most]
+        return found
 
 
 def non_negative(a: Sequence[Sequence[float]], b: Sequence[float]) -> list[float]:
@@ -171,7 +179,10 @@ class EngineModel:
         self._steps.add(key, (1.0, sequences, context, beside, took_s / tokens, 1.0), now)
         self._seen[1] += 1
         if self._seen[1] <= 2 * LEARNED_AFTER or self._seen[1] % SOLVE_EVERY == 0:
-            found = self._steps.fit(now)
+            # What answers feel of a prompt is no more than what its own first token does: where
+            # both grow together, the rest is due to the answers.
+            read_s = self.prefill_s + self.chunk * took_s / tokens
+            found = self._steps.fit(now, read_s if self._seen[0] >= LEARNED_AFTER else math.inf)
             self.fixed_s, self.sequence_s, self.context_s, self.beside_s = found
 
     def began(

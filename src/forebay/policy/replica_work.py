@@ -22,7 +22,7 @@ PEAK_S = 5.0
 class Flight:
     """One request on a replica."""
 
-    __slots__ = ("at", "band", "before", "begun", "context", "due_s", "input", "output", "seen", "seen_at",
+    __slots__ = ("at", "band", "before", "begun", "context", "due_s", "input", "output", "planned_s", "seen", "seen_at",
                  "snap")  # fmt: skip
 
     def __init__(self, band: int, input_tokens: int, output_tokens: int, now: float) -> None:
@@ -34,6 +34,7 @@ class Flight:
         self.at = now  # it went to the engine
         self.before = 0.0  # prompts that others had still to read then
         self.due_s = 0.0  # in which its first token was expected
+        self.planned_s = 0.0  # in which it was expected to end
         self.seen = 0  # tokens it had written at ``seen_at``
         self.seen_at = now
         self.snap = (0.0, 0.0, 0.0)  # the replica's sums then
