@@ -62,6 +62,7 @@ class EngineGate(PoolGate):
         self._missed_at = -math.inf
         self._misses = RecentQuantiles(least=0.1, memory=100)
         self._planned_s = 0.0  # of the one that ended last
+        self._crowd = 0.0  # requests at work where those ended of which it was learned
         self.miss = 1.0
         self._held = 0.0  # tokens that the head whose turn it is waits for
         self._held_band = -1
@@ -186,6 +187,7 @@ class EngineGate(PoolGate):
         if planned_s > 0 and ticket.output_tokens > 0:
             share = min(1.0, ticket.output_tokens / max(1, self._output(ticket)))
             self._misses.add(took_s / (planned_s * share))
+            self._crowd += 0.05 * (in_flight - self._crowd)
             if self._misses.count % 16 == 0:
                 usual = self._misses.at(USUAL_MISS)
                 self.miss = min(MOST_MISS, max(1.0, usual or 1.0))
@@ -339,9 +341,14 @@ class EngineGate(PoolGate):
                 own = self.model.prompt_s(ticket.input_tokens, work.step_s)
                 takes = SURE * (own + self.model.fixed_s)
             else:
-                takes = self._plain_s(ticket, at, now) * self.miss
+                takes = self._plain_s(ticket, at, now) * self._stretch(at)
             best = min(best, takes)
         return max(self._settings.least_s, best)
+
+    def _stretch(self, at: int) -> float:
+        """How much longer than planned it takes there: as learned, less in less company."""
+        crowd = len(self.work[at].flights) / max(1.0, self._crowd)
+        return 1 + (self.miss - 1) * min(1.0, crowd)
 
     def _plain_s(self, ticket: Ticket, at: int, now: float) -> float:
         """Seconds that it takes there as the model says."""
@@ -364,10 +371,11 @@ class EngineGate(PoolGate):
         smaller = self.bands.smaller(ticket.band)
         most = int(self._most() * (1 - self.hold))
         tokens = self.batch.tokens.bound * (1 - self.hold) / self.limit.processes
+        tokens *= 1.0 if safe else LARGER_MEMORY
         fit = [
             at
             for at, load in enumerate(self.loads)
-            if not load.full
+            if (not load.full or (safe and (load.kv_use or 0.0) < KV_LAST))
             and load.requests < load.most
             and self.health[at].admits(now)
             and (
@@ -429,7 +437,7 @@ class EngineGate(PoolGate):
         context = work.context + ticket.input_tokens + output / 2
         step = model.step_s(work.decoding + 1, context)
         prompt = work.pending_s(now) + model.prompt_s(ticket.input_tokens, work.step_s)
-        speed = self._speed(at, smaller, now, -1) / self.miss
+        speed = self._speed(at, smaller, now, -1) / self._stretch(at)
         for one in smaller:
             takes = (prompt + model.prompt_s(one.input, step) + one.output * step) / speed
             if takes > self.margin * one.allowed_s:
@@ -534,6 +542,8 @@ class EngineGate(PoolGate):
 SURE = 0.5
 USUAL_MISS, MOST_MISS = 0.6, 3.0
 """Quantile of how much longer than planned requests take of late, by which plans are stretched."""
+KV_LAST, LARGER_MEMORY = 0.97, 0.9
+"""KV memory that protected ones may fill, and the part of the bound that others may."""
 FEW_LARGER = 0.05
 """Share of those at work up to which larger ones are not what the others wait for."""
 NEAR = 0.85
