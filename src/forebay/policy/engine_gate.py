@@ -60,10 +60,8 @@ class EngineGate(PoolGate):
         self._peak = 0
         self.margin = 0.75
         self._missed_at = -math.inf
-        self._misses = RecentQuantiles(least=0.1, memory=100)
+        self._misses: dict[int, _Miss] = {}
         self._planned_s = 0.0  # of the one that ended last
-        self._crowd = 0.0  # requests at work where those ended of which it was learned
-        self.miss = 1.0
         self._held = 0.0  # tokens that the head whose turn it is waits for
         self._held_band = -1
 
@@ -165,8 +163,9 @@ class EngineGate(PoolGate):
             in_flight = self._give_back(ticket, now, ok=ok)
             self.batch.written += max(0, ticket.output_tokens - ticket.sampled_tokens)
             self._learn(ticket, now, in_flight, ok)
-        if ticket.state != "refused":
-            ticket.end("done")
+        if ticket.state == "refused":
+            return  # it held nothing
+        ticket.end("done")
         self._look(now)
         self._dispatch(now)
 
@@ -186,11 +185,11 @@ class EngineGate(PoolGate):
         planned_s = self._planned_s
         if planned_s > 0 and ticket.output_tokens > 0:
             share = min(1.0, ticket.output_tokens / max(1, self._output(ticket)))
-            self._misses.add(took_s / (planned_s * share))
-            self._crowd += 0.05 * (in_flight - self._crowd)
-            if self._misses.count % 16 == 0:
-                usual = self._misses.at(USUAL_MISS)
-                self.miss = min(MOST_MISS, max(1.0, usual or 1.0))
+            size = ticket.band // ONE_SIZE
+            found = self._misses.get(size)
+            if found is None:
+                found = self._misses[size] = _Miss()
+            found.ended(took_s / (planned_s * share), in_flight)
         if alone > 0:
             self.tail.observe(took_s / alone, long=not self._safe(ticket.band))
         self._peak = max(self._peak, in_flight)
@@ -284,10 +283,13 @@ class EngineGate(PoolGate):
         """
         if not self._safe(band):
             return False
-        larger = sum(
-            flight.band >= band + ONE_SIZE for one in self.work for flight in one.flights.values()
-        )
-        return larger > FEW_LARGER * sum(len(one.flights) for one in self.work)
+        larger = tokens = 0.0
+        for one in self.work:
+            for flight in one.flights.values():
+                tokens += flight.context
+                if flight.band >= band + ONE_SIZE:
+                    larger += flight.context
+        return larger > FEW_LARGER * tokens
 
     def _most(self) -> int:
         settings = self._settings.limit
@@ -341,14 +343,17 @@ class EngineGate(PoolGate):
                 own = self.model.prompt_s(ticket.input_tokens, work.step_s)
                 takes = SURE * (own + self.model.fixed_s)
             else:
-                takes = self._plain_s(ticket, at, now) * self._stretch(at)
+                takes = self._plain_s(ticket, at, now) * self._stretch(at, ticket.band)
             best = min(best, takes)
         return max(self._settings.least_s, best)
 
-    def _stretch(self, at: int) -> float:
+    def _stretch(self, at: int, band: int) -> float:
         """How much longer than planned it takes there: as learned, less in less company."""
-        crowd = len(self.work[at].flights) / max(1.0, self._crowd)
-        return 1 + (self.miss - 1) * min(1.0, crowd)
+        found = self._misses.get(band // ONE_SIZE)
+        if found is None:
+            return 1.0
+        crowd = len(self.work[at].flights) / max(1.0, found.crowd)
+        return 1 + (found.factor - 1) * min(1.0, crowd)
 
     def _plain_s(self, ticket: Ticket, at: int, now: float) -> float:
         """Seconds that it takes there as the model says."""
@@ -437,20 +442,21 @@ class EngineGate(PoolGate):
         context = work.context + ticket.input_tokens + output / 2
         step = model.step_s(work.decoding + 1, context)
         prompt = work.pending_s(now) + model.prompt_s(ticket.input_tokens, work.step_s)
-        speed = self._speed(at, smaller, now, -1) / self._stretch(at)
+        speed = self._speed(at, smaller, now, -1)
+        stretch = self._stretch(at, ticket.band)
         for one in smaller:
             takes = (prompt + model.prompt_s(one.input, step) + one.output * step) / speed
             if takes > self.margin * one.allowed_s:
                 return False
         if not safe:
             allowed = self.margin * (ticket.deadline_at - now)
-            if (prompt + output * step) / speed > allowed:
+            if stretch * (prompt + output * step) / speed > allowed:
                 return False
         for deadline_at, rest, band, spare in self._tightest(at, now):
             if safe and band > ticket.band - ONE_SIZE:
                 continue
             left = deadline_at - now - spare
-            if prompt + rest * step > left * speed and rest * step < left:
+            if prompt + rest * step * stretch > left * speed and rest * step < left:
                 return False
         return True
 
@@ -539,13 +545,31 @@ class EngineGate(PoolGate):
         self._changed(line.band, now)
 
 
+class _Miss:
+    """How much longer than planned requests of one size take of late, and in what company."""
+
+    __slots__ = ("_seen", "crowd", "factor")
+
+    def __init__(self) -> None:
+        self._seen = RecentQuantiles(least=0.1, memory=60)
+        self.crowd = 0.0
+        self.factor = 1.0
+
+    def ended(self, ratio: float, in_flight: int) -> None:
+        """Note one: taken over planned, and how many were at work."""
+        self._seen.add(ratio)
+        self.crowd += 0.05 * (in_flight - self.crowd)
+        if self._seen.count % 8 == 0:
+            self.factor = min(MOST_MISS, max(1.0, self._seen.at(USUAL_MISS) or 1.0))
+
+
 SURE = 0.5
 USUAL_MISS, MOST_MISS = 0.6, 3.0
 """Quantile of how much longer than planned requests take of late, by which plans are stretched."""
 KV_LAST, LARGER_MEMORY = 0.97, 0.9
 """KV memory that protected ones may fill, and the part of the bound that others may."""
 FEW_LARGER = 0.05
-"""Share of those at work up to which larger ones are not what the others wait for."""
+"""Share of the tokens at work up to which larger ones are not what the others wait for."""
 NEAR = 0.85
 """Of its time, from which an answer counts as nearly late."""
 MISSES, GIVE = 0.05, 0.05

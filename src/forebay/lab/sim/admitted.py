@@ -136,12 +136,13 @@ class AdmittedRouter:
                 gate.signals(number, waiting=seen.waiting, kv_use=seen.kv_use)
 
     def _carry_out(self, gate: PoolGate) -> None:
-        for ticket in gate.refused():
-            job = self._jobs.pop(ticket)
-            entry = job.state
-            assert isinstance(entry, Entry)
-            self.desk.leave(entry, None)
-            self._fleet.refuse(job, ticket.reason, retry_after_s=ticket.retry_after_s)
+        while refused := gate.refused():  # one that leaves may let others in, or out
+            for ticket in refused:
+                job = self._jobs.pop(ticket)
+                entry = job.state
+                assert isinstance(entry, Entry)
+                self.desk.leave(entry, None)
+                self._fleet.refuse(job, ticket.reason, retry_after_s=ticket.retry_after_s)
         for ticket in gate.sent():
             job = self._jobs[ticket]
             entry = job.state
