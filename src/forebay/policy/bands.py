@@ -97,7 +97,7 @@ class Bands:
     """All bands of a pool of ``replicas`` engines."""
 
     def __init__(self, replicas: int) -> None:
-        self._bands: dict[int, Band] = {}
+        self._bands: dict[tuple[int, int], Band] = {}
         self._replicas = replicas
         self.usual: list[Usual] = []
         self.safe_to = -1
@@ -107,17 +107,19 @@ class Bands:
         self, band: int, input_tokens: float, output_tokens: float, left_s: float, now: float
     ) -> None:
         """Note a request."""
-        found = self._bands.get(band)
+        # Short prompts with long answers and the reverse may be as much work: they differ in need.
+        key = band, max(1, int(output_tokens)).bit_length() // 2
+        found = self._bands.get(key)
         if found is None:
-            found = self._bands[band] = Band(band, now)
+            found = self._bands[key] = Band(band, now)
         found.arrived(input_tokens, output_tokens, left_s, now)
 
     def look(self, model: EngineModel, now: float, replicas: int, most: float, tokens: float) -> None:
         """Plan anew: which bands fit together into ``replicas`` engines of so many places."""
         self._bands = {
-            number: band for number, band in self._bands.items() if band.rate(now) > FORGOTTEN
+            key: band for key, band in self._bands.items() if band.rate(now) > FORGOTTEN
         }
-        self.usual = [Usual(self._bands[number], now) for number in sorted(self._bands)]
+        self.usual = [Usual(self._bands[key], now) for key in sorted(self._bands)]
         self.safe_to = -1
         replicas = max(1, replicas)
         prefill = work = places = held = 0.0
@@ -150,7 +152,8 @@ class Bands:
 
     def get(self, band: int) -> Band | None:
         """What is known of a band."""
-        return self._bands.get(band)
+        found = [one for (number, _), one in self._bands.items() if number == band]
+        return max(found, key=lambda one: one.count, default=None)
 
     def smaller(self, band: int) -> list[Usual]:
         """Safe bands of another size than ``band``: requests of one kind fall into two or three."""

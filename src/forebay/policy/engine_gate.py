@@ -335,13 +335,15 @@ class EngineGate(PoolGate):
     def _takes_s(self, ticket: Ticket, now: float) -> float:  # type: ignore[override]
         if not self.model.known:
             return self._settings.least_s
-        output = ticket.expected_tokens
+        output, protected = ticket.expected_tokens, self._protected(ticket.band)
         best = math.inf
         for at in range(len(self.loads)):
             work = self.work[at]
             if output is None:
                 own = self.model.prompt_s(ticket.input_tokens, work.step_s)
                 takes = SURE * (own + self.model.fixed_s)
+            elif protected:
+                takes = self._plain_s(ticket, at, now) * self._speed(at, [], now, -1)
             else:
                 takes = self._plain_s(ticket, at, now) * self._stretch(at, ticket.band)
             best = min(best, takes)
