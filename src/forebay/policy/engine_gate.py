@@ -354,6 +354,8 @@ class EngineGate(PoolGate):
         found = self._misses.get(band // ONE_SIZE)
         if found is None:
             return 1.0
+        if found.factor <= 1:
+            return found.factor
         crowd = len(self.work[at].flights) / max(1.0, found.crowd)
         return 1 + (found.factor - 1) * min(1.0, crowd)
 
@@ -451,14 +453,15 @@ class EngineGate(PoolGate):
             if takes > self.margin * one.allowed_s:
                 return False
         if not safe:
-            allowed = self.margin * (ticket.deadline_at - now)
+            allowed = OWN_SHARE * (ticket.deadline_at - now)
             if stretch * (prompt + output * step) / speed > allowed:
                 return False
         for deadline_at, rest, band, spare in self._tightest(at, now):
             if safe and band > ticket.band - ONE_SIZE:
                 continue
             left = deadline_at - now - spare
-            if prompt + rest * step * stretch > left * speed and rest * step < left:
+            needs = (prompt + rest * step) * self._stretch(at, band)
+            if needs > left * speed and rest * step < left:
                 return False
         return True
 
@@ -562,12 +565,14 @@ class _Miss:
         self._seen.add(ratio)
         self.crowd += 0.05 * (in_flight - self.crowd)
         if self._seen.count % 8 == 0:
-            self.factor = min(MOST_MISS, max(1.0, self._seen.at(USUAL_MISS) or 1.0))
+            self.factor = min(MOST_MISS, max(LEAST_MISS, self._seen.at(USUAL_MISS) or 1.0))
 
 
 SURE = 0.5
-USUAL_MISS, MOST_MISS = 0.6, 3.0
+USUAL_MISS, LEAST_MISS, MOST_MISS = 0.6, 1.0, 3.0
 """Quantile of how much longer than planned requests take of late, by which plans are stretched."""
+OWN_SHARE = 0.95
+"""Of its time, in which a request must probably end to be let in."""
 KV_LAST, LARGER_MEMORY = 0.97, 0.9
 """KV memory that protected ones may fill, and the part of the bound that others may."""
 FEW_LARGER = 0.05
