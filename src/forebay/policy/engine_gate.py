@@ -453,7 +453,7 @@ class EngineGate(PoolGate):
             if takes > self.margin * one.allowed_s:
                 return False
         if not safe:
-            allowed = OWN_SHARE * (ticket.deadline_at - now)
+            allowed = max(OWN_SHARE, self.margin) * (ticket.deadline_at - now)
             if stretch * (prompt + output * step) / speed > allowed:
                 return False
         for deadline_at, rest, band, spare in self._tightest(at, now):
@@ -579,5 +579,5 @@ FEW_LARGER = 0.05
 """Share of the tokens at work up to which larger ones are not what the others wait for."""
 NEAR = 0.85
 """Of its time, from which an answer counts as nearly late."""
-MISSES, GIVE = 0.05, 0.05
-LEAST_MARGIN, MOST_MARGIN = 0.4, 0.8
+MISSES, GIVE = 0.03, 0.05
+LEAST_MARGIN, MOST_MARGIN = 0.4, 1.5
