@@ -14,6 +14,7 @@ What is not safe shares what the safe leave, max-min fair by work.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from forebay.policy.band_queue import BandLine, BandQueue
@@ -25,6 +26,11 @@ from forebay.policy.replica_work import ReplicaWork
 from forebay.policy.shed import DelayShedder, DrainRate, ShedSettings
 
 LOOK_S = 0.1
+STANDING_WAIT, MOST_WAIT = 0.3, 0.6
+"""Shares of the slack of a band (what its clients allow beyond its time alone) that one may wait:
+where a line stands, and in a burst."""
+PATIENCE = 0.5
+"""Share of the slack of smaller ones in which ends of others are counted as room for them."""
 PRIOR = (3e-5, 1e-4)
 """Seconds of a prompt token and of a written one in company, until they are known: for bands."""
 BESIDE = 64.0
@@ -53,6 +59,7 @@ class EngineGate(PoolGate):
             (-math.inf, []) for _ in replicas
         ]
         self._ahead: list[list[float]] = [[0.0] * len(AHEAD) for _ in replicas]
+        self._rests: list[list[float]] = [[] for _ in replicas]
         self._look_at = -math.inf
         self._peak = 0
         self.margin = 0.75
@@ -220,7 +227,7 @@ class EngineGate(PoolGate):
             shedder.emptied(now, 0)
 
     def _waiting_in(self, band: int) -> int:
-        return sum(len(lines[band].queue) for lines in self.lines._lines.values() if band in lines)
+        return self.lines.waiting(band)
 
     def _shedder_of(self, band: int, now: float) -> DelayShedder:
         found = self._shedders.get(band)
@@ -229,9 +236,9 @@ class EngineGate(PoolGate):
             shed = self._settings.shed
             alone_s, slack_s = self._alone_s(band)
             scaled = ShedSettings(
-                target_s=max(shed.target_s, min(0.15 * slack_s, 2 * alone_s)),
+                target_s=max(shed.target_s, STANDING_WAIT * slack_s),
                 interval_s=max(shed.interval_s, alone_s),
-                max_wait_s=max(shed.max_wait_s, min(0.5 * slack_s, 6 * alone_s)),
+                max_wait_s=max(shed.max_wait_s, MOST_WAIT * slack_s),
             )
             found = self._shedders[band] = DelayShedder(scaled)
         return found
@@ -270,12 +277,6 @@ class EngineGate(PoolGate):
             return "deadline"
         if room or self._safe(ticket.band):
             return None
-        if self._drains[ticket.band].rate() is None if ticket.band in self._drains else True:
-            at_work = sum(
-                flight.band == ticket.band for one in self.work for flight in one.flights.values()
-            )
-            if self._waiting_in(ticket.band) > max(4, at_work):
-                return "queue_delay"
         shedder = self._shedder_of(ticket.band, now)
         most_s = shedder.most_wait_s(now, excused=not self.model.known)
         return "queue_delay" if wait_s > most_s else None
@@ -288,6 +289,9 @@ class EngineGate(PoolGate):
         ahead = line.queue.cost_ahead(
             ticket.tenant, ticket.priority, ticket.deadline_at, ticket.weight
         )
+        if drain.rate() is None:
+            # Work is in seconds of an engine: one that gives all its time is the best there is.
+            return ahead / len(self.loads)
         return drain.wait_s(ahead)
 
     def _takes_s(self, ticket: Ticket, now: float) -> float:  # type: ignore[override]
@@ -364,17 +368,8 @@ class EngineGate(PoolGate):
         model, work, load = self.model, self.work[at], self.loads[at]
         if not model.known:
             return load.cost + ticket.cost <= self._settings.cold_tokens / self.limit.processes
-        if smaller:
-            mine = ticket.band - ONE_SIZE
-            there = sum(flight.band <= mine for flight in work.flights.values())
-            usual = sum(one.at_work for one in smaller)
-            held = sum(one.at_work * (one.input + one.output / 2) for one in smaller)
-            most = usual + 2 * math.sqrt(usual) + 1
-            spare = max(0.0, most - there)
-            if load.requests + 1 + spare > room[0]:
-                return False
-            if usual and not self._holds(at, ticket, now, room[1] - spare * held / usual):
-                return False
+        if smaller and not self._leaves(at, ticket, now, smaller, room):
+            return False
         if safe and not smaller:
             return True
         if not safe and self._held_band >= 0 and self._held_band != ticket.band:
@@ -400,13 +395,28 @@ class EngineGate(PoolGate):
                 return False
         return True
 
-    def _fair(self, band: int) -> float:
-        """The part of what the safe leave that is not held for others who wait."""
-        others = {
-            line.band for line in self.lines.order(self.bands.safe_to) if not self._safe(line.band)
-        }
-        others.discard(band)
-        return 1.0 / (1 + len(others))
+    def _leaves(
+        self, at: int, ticket: Ticket, now: float, smaller: list[Usual], room: tuple[float, float]
+    ) -> bool:
+        """Whether places and memory are left for the smaller ones that come before others end."""
+        self._tightest(at, now)
+        work = self.work[at]
+        step = max(1e-6, work.step_s)
+        usual = held = spare = memory = 0.0
+        for one in smaller:
+            usual += one.at_work
+            held += one.at_work * (one.input + one.output / 2)
+            takes_s = self.model.prompt_s(one.input, step) + one.output * step
+            patient_s = PATIENCE * max(0.0, one.allowed_s - takes_s)
+            ends = bisect_right(self._rests[at], patient_s / step)
+            there = sum(flight.band <= one.band for flight in work.flights.values())
+            more = usual + 2 * math.sqrt(usual) + 1 - there - ends
+            spare = max(spare, more)
+            if usual:
+                memory = max(memory, more * held / usual)
+        if self.loads[at].requests + 1 + spare > room[0]:
+            return False
+        return self._holds(at, ticket, now, room[1] - memory)
 
     def _tightest(self, at: int, now: float) -> list[tuple[float, float, int, float]]:
         """Flights nearest to their deadlines: deadline, tokens left, band."""
@@ -431,6 +441,7 @@ class EngineGate(PoolGate):
             end = ticket.deadline_at
             rows.append((end - spare - rest * step, end, rest, flight.band, spare))
         rows.sort()
+        self._rests[at] = sorted(row[2] for row in rows)
         found = [row[1:] for row in rows[:TIGHT]]
         self._tight[at], self._ahead[at] = (now, found), ahead
         return found
