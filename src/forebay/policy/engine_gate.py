@@ -156,6 +156,8 @@ class EngineGate(PoolGate):
         ticket.sampled_tokens = tokens
 
     def finish(self, ticket: Ticket, now: float, *, ok: bool | None) -> None:
+        if ticket.state == "refused":
+            return  # it held nothing: no reason to look again
         if ticket.state == "waiting":
             self.lines.remove(ticket.place)
             self._changed(ticket.band, now)
@@ -165,8 +167,7 @@ class EngineGate(PoolGate):
             in_flight = self._give_back(ticket, now, ok=ok)
             self.batch.written += max(0, ticket.output_tokens - ticket.sampled_tokens)
             self._learn(ticket, now, in_flight, ok)
-        if ticket.state != "refused":
-            ticket.end("done")
+        ticket.end("done")
         self._look(now)
         self._dispatch(now)
 

@@ -137,7 +137,7 @@ class EngineModel:
 
     def prompt_s(self, tokens: float, step_s: float = 0.0) -> float:
         """Seconds of the engine that a prompt takes beside answers whose step takes ``step_s``."""
-        return (self.prefill_s + self.chunk * max(step_s, self.fixed_s)) * tokens
+        return (self.prefill_s + self.chunk * step_s) * tokens
 
     def alone_s(self, input_tokens: float, output_tokens: float) -> float:
         """Seconds such a request takes in an empty engine."""
