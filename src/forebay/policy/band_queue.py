@@ -92,6 +92,10 @@ class BandQueue(Generic[T]):
         self.count -= gone
         return gone
 
+    def waiting(self, band: int) -> int:
+        """How many of a band wait, of all classes."""
+        return sum(len(lines[band].queue) for lines in self._lines.values() if band in lines)
+
     def cost_before(self, priority: Priority) -> float:
         """Cost of all who wait in higher classes and in this one."""
         return sum(

@@ -14,6 +14,7 @@ What is not safe shares what the safe leave, max-min fair by work.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from forebay.policy.band_queue import BandLine, BandQueue
@@ -28,6 +29,11 @@ from forebay.policy.shed import DelayShedder, DrainRate, ShedSettings
 LOOK_AGAIN_S = 0.25
 """Between two looks at how quickly one answer is written."""
 LOOK_S = 0.1
+STANDING_WAIT, MOST_WAIT = 0.3, 0.6
+"""Shares of the slack of a band (what its clients allow beyond its time alone) that one may wait:
+where a line stands, and in a burst."""
+PATIENCE = 0.5
+"""Share of the slack of smaller ones in which ends of others are counted as room for them."""
 PRIOR = (3e-5, 1e-4)
 """Seconds of a prompt token and of a written one in company, until they are known: for bands."""
 BESIDE = 64.0
@@ -56,10 +62,12 @@ class EngineGate(PoolGate):
             (-math.inf, []) for _ in replicas
         ]
         self._ahead: list[list[float]] = [[0.0] * len(AHEAD) for _ in replicas]
+        self._rests: list[list[float]] = [[] for _ in replicas]
         self._look_at = -math.inf
         self._peak = 0
         self.margin = 0.75
-        self._missed_at = -math.inf
+        self.ease = 1.0
+        self._missed_at = {True: -math.inf, False: -math.inf}
         self._misses: dict[int, _Miss] = {}
         self._planned_s = 0.0  # of the one that ended last
         self._held = 0.0  # tokens that the head whose turn it is waits for
@@ -154,6 +162,8 @@ class EngineGate(PoolGate):
         ticket.sampled_tokens = tokens
 
     def finish(self, ticket: Ticket, now: float, *, ok: bool | None) -> None:
+        if ticket.state == "refused":
+            return  # it held nothing: no reason to look again
         if ticket.state == "waiting":
             self.lines.remove(ticket.place)
             self._changed(ticket.band, now)
@@ -163,8 +173,6 @@ class EngineGate(PoolGate):
             in_flight = self._give_back(ticket, now, ok=ok)
             self.batch.written += max(0, ticket.output_tokens - ticket.sampled_tokens)
             self._learn(ticket, now, in_flight, ok)
-        if ticket.state == "refused":
-            return  # it held nothing
         ticket.end("done")
         self._look(now)
         self._dispatch(now)
@@ -174,14 +182,8 @@ class EngineGate(PoolGate):
             return
         took_s = now - ticket.sent_at
         alone = self.model.alone_s(ticket.input_tokens, max(1, ticket.output_tokens))
-        if True:
-            late = took_s > NEAR * (ticket.deadline_at - ticket.sent_at) or not ok
-            if late and now - self._missed_at < 0.2:
-                late = False
-            elif late:
-                self._missed_at = now
-            step = GIVE * (MISSES - late)
-            self.margin = min(MOST_MARGIN, max(LEAST_MARGIN, self.margin + step))
+        late = took_s > NEAR * (ticket.deadline_at - ticket.sent_at) or not ok
+        self._adapt(late, safe=self._protected(ticket.band), now=now)
         planned_s = self._planned_s
         if planned_s > 0 and ticket.output_tokens > 0:
             share = min(1.0, ticket.output_tokens / max(1, self._output(ticket)))
@@ -193,6 +195,21 @@ class EngineGate(PoolGate):
         if alone > 0:
             self.tail.observe(took_s / alone, long=not self._safe(ticket.band))
         self._peak = max(self._peak, in_flight)
+
+    def _adapt(self, late: bool, *, safe: bool, now: float) -> None:
+        """Let larger ones in less where safe ones are nearly late, and the others where these are.
+
+        What many learn at once from one mistake counts once.
+        """
+        if late and now - self._missed_at[safe] < ONE_MISTAKE_S:
+            return
+        if late:
+            self._missed_at[safe] = now
+        step = GIVE * (MISSES - late)
+        if safe:
+            self.margin = min(MOST_MARGIN, max(LEAST_MARGIN, self.margin + step))
+        else:
+            self.ease = min(MOST_EASE, max(LEAST_MARGIN, self.ease + step))
 
     def _send(self, ticket: Ticket, replica: int, now: float) -> None:
         planned_s = self._plain_s(ticket, replica, now) if self.model.known else 0.0
@@ -247,7 +264,7 @@ class EngineGate(PoolGate):
             shedder.emptied(now, 0)
 
     def _waiting_in(self, band: int) -> int:
-        return sum(len(lines[band].queue) for lines in self.lines._lines.values() if band in lines)
+        return self.lines.waiting(band)
 
     def _shedder_of(self, band: int, now: float) -> DelayShedder:
         found = self._shedders.get(band)
@@ -256,9 +273,9 @@ class EngineGate(PoolGate):
             shed = self._settings.shed
             alone_s, slack_s = self._alone_s(band)
             scaled = ShedSettings(
-                target_s=max(shed.target_s, min(0.15 * slack_s, 2 * alone_s)),
+                target_s=max(shed.target_s, min(STANDING_WAIT * slack_s, 8 * alone_s)),
                 interval_s=max(shed.interval_s, alone_s),
-                max_wait_s=max(shed.max_wait_s, min(0.5 * slack_s, 6 * alone_s)),
+                max_wait_s=max(shed.max_wait_s, min(MOST_WAIT * slack_s, 16 * alone_s)),
             )
             found = self._shedders[band] = DelayShedder(scaled)
         return found
@@ -312,12 +329,6 @@ class EngineGate(PoolGate):
             return "deadline"
         if room or self._protected(ticket.band):
             return None
-        if self._drains[ticket.band].rate() is None if ticket.band in self._drains else True:
-            at_work = sum(
-                flight.band == ticket.band for one in self.work for flight in one.flights.values()
-            )
-            if self._waiting_in(ticket.band) > max(4, at_work):
-                return "queue_delay"
         shedder = self._shedder_of(ticket.band, now)
         most_s = shedder.most_wait_s(now, excused=not self.model.known)
         return "queue_delay" if wait_s > most_s else None
@@ -330,6 +341,9 @@ class EngineGate(PoolGate):
         ahead = line.queue.cost_ahead(
             ticket.tenant, ticket.priority, ticket.deadline_at, ticket.weight
         )
+        if drain.rate() is None:
+            # Work is in seconds of an engine: one that gives all its time is the best there is.
+            return ahead / len(self.loads)
         return drain.wait_s(ahead)
 
     def _takes_s(self, ticket: Ticket, now: float) -> float:  # type: ignore[override]
@@ -364,8 +378,9 @@ class EngineGate(PoolGate):
         model, work, output = self.model, self.work[at], self._output(ticket)
         context = work.context + ticket.input_tokens + output / 2
         takes = work.pending_s(now) + model.prompt_s(ticket.input_tokens, work.step_s)
-        takes += output * model.step_s(work.decoding + 1, context)
-        return takes / self._speed(at, self.bands.smaller(ticket.band), now, -1)
+        # Prompts that come later are read after its own, and slow only what it writes.
+        speed = self._speed(at, self.bands.smaller(ticket.band), now, -1)
+        return takes + output * model.step_s(work.decoding + 1, context) / speed
 
     def _speed(self, at: int, smaller: list[Usual], now: float, flows: int | None) -> float:
         """Share of the time that prompts of others leave."""
@@ -423,17 +438,8 @@ class EngineGate(PoolGate):
         model, work, load = self.model, self.work[at], self.loads[at]
         if not model.known:
             return load.cost + ticket.cost <= self._settings.cold_tokens / self.limit.processes
-        if smaller:
-            mine = ticket.band - ONE_SIZE
-            there = sum(flight.band <= mine for flight in work.flights.values())
-            usual = sum(one.at_work for one in smaller)
-            held = sum(one.at_work * (one.input + one.output / 2) for one in smaller)
-            most = usual + 2 * math.sqrt(usual) + 1
-            spare = max(0.0, most - there)
-            if load.requests + 1 + spare > room[0]:
-                return False
-            if usual and not self._holds(at, ticket, now, room[1] - spare * held / usual):
-                return False
+        if smaller and not self._leaves(at, ticket, now, smaller, room):
+            return False
         if safe and not smaller:
             return True
         if not safe and self._held_band >= 0 and self._held_band != ticket.band:
@@ -453,7 +459,7 @@ class EngineGate(PoolGate):
             if takes > self.margin * one.allowed_s:
                 return False
         if not safe:
-            allowed = max(OWN_SHARE, self.margin) * (ticket.deadline_at - now)
+            allowed = max(OWN_SHARE, self.ease) * (ticket.deadline_at - now)
             if stretch * (prompt + output * step) / speed > allowed:
                 return False
         for deadline_at, rest, band, spare in self._tightest(at, now):
@@ -465,13 +471,28 @@ class EngineGate(PoolGate):
                 return False
         return True
 
-    def _fair(self, band: int) -> float:
-        """The part of what the safe leave that is not held for others who wait."""
-        others = {
-            line.band for line in self.lines.order(self.bands.safe_to) if not self._safe(line.band)
-        }
-        others.discard(band)
-        return 1.0 / (1 + len(others))
+    def _leaves(
+        self, at: int, ticket: Ticket, now: float, smaller: list[Usual], room: tuple[float, float]
+    ) -> bool:
+        """Whether places and memory are left for the smaller ones that come before others end."""
+        self._tightest(at, now)
+        work = self.work[at]
+        step = max(1e-6, work.step_s)
+        usual = held = spare = memory = 0.0
+        for one in smaller:
+            usual += one.at_work
+            held += one.at_work * (one.input + one.output / 2)
+            takes_s = self.model.prompt_s(one.input, step) + one.output * step
+            patient_s = PATIENCE * max(0.0, one.allowed_s - takes_s)
+            ends = bisect_right(self._rests[at], patient_s / step)
+            there = sum(flight.band <= one.band for flight in work.flights.values())
+            more = usual + 2 * math.sqrt(usual) + 1 - there - ends
+            spare = max(spare, more)
+            if usual:
+                memory = max(memory, more * held / usual)
+        if self.loads[at].requests + 1 + spare > room[0]:
+            return False
+        return self._holds(at, ticket, now, room[1] - memory)
 
     def _tightest(self, at: int, now: float) -> list[tuple[float, float, int, float]]:
         """Flights nearest to their deadlines: deadline, tokens left, band."""
@@ -492,10 +513,12 @@ class EngineGate(PoolGate):
                 if tokens > rest:
                     break
                 ahead[place] += there + tokens
-            spare = (1 - self.margin) * (ticket.deadline_at - ticket.sent_at)
+            share = self.margin if flight.band <= self.bands.safe_to else self.ease
+            spare = (1 - share) * (ticket.deadline_at - ticket.sent_at)
             end = ticket.deadline_at
             rows.append((end - spare - rest * step, end, rest, flight.band, spare))
         rows.sort()
+        self._rests[at] = sorted(row[2] for row in rows)
         found = [row[1:] for row in rows[:TIGHT]]
         self._tight[at], self._ahead[at] = (now, found), ahead
         return found
@@ -580,4 +603,5 @@ FEW_LARGER = 0.05
 NEAR = 0.85
 """Of its time, from which an answer counts as nearly late."""
 MISSES, GIVE = 0.03, 0.05
-LEAST_MARGIN, MOST_MARGIN = 0.4, 1.5
+LEAST_MARGIN, MOST_MARGIN, MOST_EASE = 0.4, 0.85, 1.5
+ONE_MISTAKE_S = 0.2
