@@ -67,7 +67,7 @@ class EngineGate(PoolGate):
         self._peak = 0
         self.margin = 0.75
         self.ease = 1.0
-        self._missed_at = {True: -math.inf, False: -math.inf}
+        self._ends = {True: (0.0, 0, 0), False: (0.0, 0, 0)}  # since when, how many, how many late
         self._misses: dict[int, _Miss] = {}
         self._planned_s = 0.0  # of the one that ended last
         self._held = 0.0  # tokens that the head whose turn it is waits for
@@ -199,13 +199,15 @@ class EngineGate(PoolGate):
     def _adapt(self, late: bool, *, safe: bool, now: float) -> None:
         """Let larger ones in less where safe ones are nearly late, and the others where these are.
 
-        What many learn at once from one mistake counts once.
+        Additive up, more down, once in a while: what many learn at once is one mistake.
         """
-        if late and now - self._missed_at[safe] < ONE_MISTAKE_S:
+        began_at, ended, missed = self._ends[safe]
+        ended, missed = ended + 1, missed + late
+        if now - began_at < ADAPT_S:
+            self._ends[safe] = (began_at, ended, missed)
             return
-        if late:
-            self._missed_at[safe] = now
-        step = GIVE * (MISSES - late)
+        self._ends[safe] = (now, 0, 0)
+        step = -LESS if missed > MISSES * ended else MORE
         if safe:
             self.margin = min(MOST_MARGIN, max(LEAST_MARGIN, self.margin + step))
         else:
@@ -602,6 +604,5 @@ FEW_LARGER = 0.05
 """Share of the tokens at work up to which larger ones are not what the others wait for."""
 NEAR = 0.85
 """Of its time, from which an answer counts as nearly late."""
-MISSES, GIVE = 0.03, 0.05
+MISSES, LESS, MORE, ADAPT_S = 0.04, 0.06, 0.015, 0.2
 LEAST_MARGIN, MOST_MARGIN, MOST_EASE = 0.4, 0.85, 1.5
-ONE_MISTAKE_S = 0.2
