@@ -13,6 +13,8 @@ FIRST_GROWTH, PAUSE_S, MAX_PAUSE_S = 4.0, 2.0, 60.0
 FLOW_S = 2.0
 LATE_FACTOR, LATE_S = 3.0, 0.3
 """A first token that comes later than this says that the request waited for a seat."""
+FEW_TOKENS = 6
+"""Written tokens, under which an interval tells too little of a step."""
 CLEAR = 0.1
 """Share of its own prompt under which what was before it does not count."""
 PEAK_S = 5.0
@@ -182,7 +184,9 @@ class ReplicaWork:
             return
         self._pass(now)
         written, took_s = tokens - flight.seen, now - flight.seen_at
-        if written <= 0 or took_s <= 0:
+        # Looks fall anywhere in a step: over a few tokens the error would be as large as the value.
+        # From the first token to the last both ends are those of steps.
+        if took_s <= 0 or written < (1 if flight.seen == 1 else FEW_TOKENS):
             return
         snap = self._snap(now)
         self.model.wrote(
