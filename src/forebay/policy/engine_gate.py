@@ -309,9 +309,8 @@ class EngineGate(PoolGate):
             else:
                 context = work.context + ticket.input_tokens + output / 2
                 takes = work.pending_s(now) + own
-                # Prompts that come later are read after its own, and slow only what it writes.
-                speed = self._speed(at, smaller, now, None if self._safe(ticket.band) else -1)
-                takes += output * self.model.step_s(work.decoding + 1, context) / speed
+                takes += output * self.model.step_s(work.decoding + 1, context)
+                takes /= self._speed(at, smaller, now, None if self._safe(ticket.band) else -1)
             best = min(best, takes)
         return max(self._settings.least_s, best)
 

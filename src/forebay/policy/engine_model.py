@@ -149,7 +149,8 @@ class EngineModel:
         """Seconds of the engine it takes from others, with ``beside`` sequences to share a step."""
         context = input_tokens + output_tokens / 2
         a_token = self.sequence_s + self.context_s * context + self.fixed_s / max(1.0, beside)
-        return self.prompt_s(input_tokens) + output_tokens * a_token
+        step_s = 0.0 if beside >= 1e9 else self.fixed_s
+        return self.prompt_s(input_tokens, step_s) + output_tokens * a_token
 
     def wrote(
         self,
