@@ -248,8 +248,8 @@ class EngineGate(PoolGate):
         found = self.bands.get(band)
         if found is None or not self.model.known:
             return 0.0, 0.0
-        i, o, allowed_s = found.usual
-        alone_s = self.model.alone_s(i, o)
+        allowed_s = found.usual[2]
+        alone_s = self.model.alone_s(*found.urgent)
         return alone_s, max(0.0, allowed_s - alone_s)
 
     # -- decisions
@@ -385,7 +385,8 @@ class EngineGate(PoolGate):
         prompt = work.pending_s(now) + model.prompt_s(ticket.input_tokens, work.step_s)
         speed = self._speed(at, smaller, now, -1)
         for one in smaller:
-            takes = (prompt + model.prompt_s(one.input, step) + one.output * step) / speed
+            own = model.prompt_s(one.urgent_input, step) + one.urgent_output * step
+            takes = (prompt + own) / speed
             if takes > self.margin * one.allowed_s:
                 return False
         for deadline_at, rest, band, spare in self._tightest(at, now):
@@ -407,7 +408,7 @@ class EngineGate(PoolGate):
         for one in smaller:
             usual += one.at_work
             held += one.at_work * (one.input + one.output / 2)
-            takes_s = self.model.prompt_s(one.input, step) + one.output * step
+            takes_s = self.model.prompt_s(one.urgent_input, step) + one.urgent_output * step
             patient_s = PATIENCE * max(0.0, one.allowed_s - takes_s)
             ends = bisect_right(self._rests[at], patient_s / step)
             there = sum(flight.band <= one.band for flight in work.flights.values())
