@@ -38,12 +38,13 @@ _LOG_RATIO = math.log(RATIO)
 class Band:
     """Arrivals of one size of late; sums fade with ``MEMORY_S``."""
 
-    __slots__ = ("_at", "_began", "count", "input", "left", "left2", "output", "number", "at_work")
+    __slots__ = ("_at", "_began", "count", "input", "left", "output", "urgent_input", "urgent_output", "number", "at_work")
 
     def __init__(self, number: int, now: float) -> None:
         self.number = number
         self._at = self._began = now
-        self.count = self.input = self.output = self.left = self.left2 = 0.0
+        self.count = self.input = self.output = self.left = 0.0
+        self.urgent_input = self.urgent_output = 0.0
         self.at_work = 0
 
     def fade(self, now: float) -> None:
@@ -55,7 +56,8 @@ class Band:
             self.input *= kept
             self.output *= kept
             self.left *= kept
-            self.left2 *= kept
+            self.urgent_input *= kept
+            self.urgent_output *= kept
             self._at = now
 
     def arrived(self, input_tokens: float, output_tokens: float, left_s: float, now: float) -> None:
@@ -65,7 +67,10 @@ class Band:
         self.input += input_tokens
         self.output += output_tokens
         left_s = min(left_s, MOST_TIME_S)
-        self.left += 1 / max(left_s, 1e-3)
+        urgency = 1 / max(left_s, 1e-3)
+        self.left += urgency
+        self.urgent_input += input_tokens * urgency
+        self.urgent_output += output_tokens * urgency
 
     def rate(self, now: float) -> float:
         """Requests a second of late; of a young band over its age, at least a second."""
@@ -79,16 +84,27 @@ class Band:
         count = max(self.count, 1e-9)
         return self.input / count, self.output / count, count / max(self.left, 1e-9)
 
+    @property
+    def urgent(self) -> tuple[float, float]:
+        """Input and output, each weighed by how urgent it was.
+
+        Time is linear in both, so what these take over the harmonic mean that is allowed is the
+        mean of what each takes over what it is allowed; a band may hold unlike requests.
+        """
+        left = max(self.left, 1e-9)
+        return self.urgent_input / left, self.urgent_output / left
+
 
 class Usual:
     """One band as it is planned for."""
 
-    __slots__ = ("allowed_s", "at_work", "band", "input", "output", "rate", "safe")
+    __slots__ = ("allowed_s", "at_work", "band", "input", "output", "rate", "safe", "urgent_input", "urgent_output")
 
     def __init__(self, band: Band, now: float) -> None:
         self.band = band.number
         self.rate = band.rate(now)
         self.input, self.output, self.allowed_s = band.usual
+        self.urgent_input, self.urgent_output = band.urgent
         self.safe = False
         self.at_work = 0.0
 
@@ -132,11 +148,13 @@ class Bands:
                 token_s = model.fixed_s / (1 - work)
                 places = held = 0.0
                 for other in self.usual[: at + 1]:
-                    takes_s = self._takes_s(model, other, prefill, token_s)
+                    takes_s = model.prompt_s(other.input) / (1 - prefill) + other.output * token_s
+                    urgent_s = model.prompt_s(other.urgent_input) / (1 - prefill)
+                    urgent_s += other.urgent_output * token_s
                     other.at_work = other.rate / replicas * takes_s
                     places += other.at_work
                     held += other.at_work * (other.input + other.output / 2)
-                    fits = fits and takes_s <= DEADLINE_SHARE * other.allowed_s
+                    fits = fits and urgent_s <= DEADLINE_SHARE * other.allowed_s
                 fits = fits and places <= most and held <= tokens
             if not fits:
                 # Its neighbours are of its size: one kind falls into two or three bands.
@@ -145,10 +163,6 @@ class Bands:
             self.safe_to = one.band
         for one in self.usual:
             one.safe = one.band <= self.safe_to
-
-    @staticmethod
-    def _takes_s(model: EngineModel, one: Usual, prefill: float, token_s: float) -> float:
-        return model.prompt_s(one.input) / (1 - prefill) + one.output * token_s
 
     def get(self, band: int) -> Band | None:
         """What is known of a band."""

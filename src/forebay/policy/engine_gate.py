@@ -286,8 +286,8 @@ class EngineGate(PoolGate):
         found = self.bands.get(band)
         if found is None or not self.model.known:
             return 0.0, 0.0
-        i, o, allowed_s = found.usual
-        alone_s = self.model.alone_s(i, o)
+        allowed_s = found.usual[2]
+        alone_s = self.model.alone_s(*found.urgent)
         return alone_s, max(0.0, allowed_s - alone_s)
 
     # -- decisions
@@ -457,7 +457,8 @@ class EngineGate(PoolGate):
         speed = self._speed(at, smaller, now, -1)
         stretch = self._stretch(at, ticket.band)
         for one in smaller:
-            takes = (prompt + model.prompt_s(one.input, step) + one.output * step) / speed
+            own = model.prompt_s(one.urgent_input, step) + one.urgent_output * step
+            takes = (prompt + own) / speed
             if takes > self.margin * one.allowed_s:
                 return False
         if not safe:
@@ -484,7 +485,7 @@ class EngineGate(PoolGate):
         for one in smaller:
             usual += one.at_work
             held += one.at_work * (one.input + one.output / 2)
-            takes_s = self.model.prompt_s(one.input, step) + one.output * step
+            takes_s = self.model.prompt_s(one.urgent_input, step) + one.urgent_output * step
             patient_s = PATIENCE * max(0.0, one.allowed_s - takes_s)
             ends = bisect_right(self._rests[at], patient_s / step)
             there = sum(flight.band <= one.band for flight in work.flights.values())

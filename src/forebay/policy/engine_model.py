@@ -161,7 +161,10 @@ class EngineModel:
         """Seconds of the engine it takes from others, with ``beside`` sequences to share a step."""
         context = input_tokens + output_tokens / 2
         a_token = self.sequence_s + self.context_s * context + self.fixed_s / max(1.0, beside)
-        return self.read_s(input_tokens) + output_tokens * a_token
+        read_s = self.read_s(input_tokens)
+        if beside < 1e9:
+            read_s = max(read_s, self.prompt_s(input_tokens, self.fixed_s))
+        return read_s + output_tokens * a_token
 
     def wrote(
         self,
