@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from forebay.policy.band_queue import BandLine, BandQueue
 from forebay.policy.bands import ONE_SIZE, Bands, Usual, band_of
 from forebay.policy.engine_model import EngineModel
-from forebay.policy.gate import SAMPLE_S, GateSettings, PoolGate, Ticket, _RANK
+from forebay.policy.gate import _RANK, SAMPLE_S, GateSettings, PoolGate, Ticket
 from forebay.policy.queue import Waiting
 from forebay.policy.replica_work import ReplicaWork
 from forebay.policy.shed import DelayShedder, DrainRate, ShedSettings
@@ -176,14 +176,13 @@ class EngineGate(PoolGate):
             return
         took_s = now - ticket.sent_at
         alone = self.model.alone_s(ticket.input_tokens, max(1, ticket.output_tokens))
-        if True:
-            late = took_s > NEAR * (ticket.deadline_at - ticket.sent_at) or not ok
-            if late and now - self._missed_at < 0.2:
-                late = False
-            elif late:
-                self._missed_at = now
-            step = GIVE * (MISSES - late)
-            self.margin = min(MOST_MARGIN, max(LEAST_MARGIN, self.margin + step))
+        late = took_s > NEAR * (ticket.deadline_at - ticket.sent_at) or not ok
+        if late and now - self._missed_at < 0.2:
+            late = False
+        elif late:
+            self._missed_at = now
+        step = GIVE * (MISSES - late)
+        self.margin = min(MOST_MARGIN, max(LEAST_MARGIN, self.margin + step))
         if alone > 0:
             self.tail.observe(took_s / alone, long=not self._safe(ticket.band))
         self._peak = max(self._peak, in_flight)
@@ -338,7 +337,9 @@ class EngineGate(PoolGate):
                 or (
                     load.requests < min(most, self.work[at].seats)
                     and self._holds(at, ticket, now, tokens)
-                    and self._harmless(at, ticket, now, smaller, safe, (self.work[at].seats, tokens))
+                    and self._harmless(
+                        at, ticket, now, smaller, safe, (self.work[at].seats, tokens)
+                    )
                 )
             )
         ]
