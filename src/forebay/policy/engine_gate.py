@@ -64,8 +64,6 @@ class EngineGate(PoolGate):
         self._peak = 0
         self.margin = 0.75
         self._missed_at = -math.inf
-        self._held = 0.0  # tokens that the head whose turn it is waits for
-        self._held_band = -1
 
     # -- sizes
 
@@ -374,9 +372,6 @@ class EngineGate(PoolGate):
             return False
         if safe and not smaller:
             return True
-        if not safe and self._held_band >= 0 and self._held_band != ticket.band:
-            if not self._holds(at, ticket, now, room[1] - self._held):
-                return False
         if ticket.input_tokens > 2 * model.longest:
             # Nothing is known of prompts so long: one at a time shows it.
             return work.pending <= 0.1 * ticket.input_tokens
@@ -456,7 +451,6 @@ class EngineGate(PoolGate):
 
     def _dispatch_one(self, now: float) -> bool:
         """Send or refuse the first head that can be; False: all wait on."""
-        self._held, self._held_band = 0.0, -1
         for line in self.lines.order(self.bands.safe_to):
             head = line.queue.peek()
             assert head is not None
@@ -468,8 +462,6 @@ class EngineGate(PoolGate):
                     self._changed(line.band, now)
                     self._refuse(head.item, reason or "deadline")
                     return True
-                if self._held_band < 0:
-                    self._held, self._held_band = head.item.cost, line.band
                 continue
             self._take(line, head, replica, now)
             return True
