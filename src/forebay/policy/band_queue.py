@@ -70,9 +70,9 @@ class BandQueue(Generic[T]):
             live = [line for line in self._lines[priority].values() if line.queue]
             if len(live) > 1:
                 live.sort(
-                    key=lambda line: (0, line.band, 0.0)
-                    if line.band <= safe_to
-                    else (1, line.tag, line.band)
+                    key=lambda line: (
+                        (0, line.band, 0.0) if line.band <= safe_to else (1, line.tag, line.band)
+                    )
                 )
             found += live
         return found

@@ -38,7 +38,18 @@ _LOG_RATIO = math.log(RATIO)
 class Band:
     """Arrivals of one size of late; sums fade with ``MEMORY_S``."""
 
-    __slots__ = ("_at", "_began", "count", "input", "left", "output", "urgent_input", "urgent_output", "number", "at_work")
+    __slots__ = (
+        "_at",
+        "_began",
+        "at_work",
+        "count",
+        "input",
+        "left",
+        "number",
+        "output",
+        "urgent_input",
+        "urgent_output",
+    )
 
     def __init__(self, number: int, now: float) -> None:
         self.number = number
@@ -98,7 +109,17 @@ class Band:
 class Usual:
     """One band as it is planned for."""
 
-    __slots__ = ("allowed_s", "at_work", "band", "input", "output", "rate", "safe", "urgent_input", "urgent_output")
+    __slots__ = (
+        "allowed_s",
+        "at_work",
+        "band",
+        "input",
+        "output",
+        "rate",
+        "safe",
+        "urgent_input",
+        "urgent_output",
+    )
 
     def __init__(self, band: Band, now: float) -> None:
         self.band = band.number
@@ -130,11 +151,11 @@ class Bands:
             found = self._bands[key] = Band(band, now)
         found.arrived(input_tokens, output_tokens, left_s, now)
 
-    def look(self, model: EngineModel, now: float, replicas: int, most: float, tokens: float) -> None:
+    def look(
+        self, model: EngineModel, now: float, replicas: int, most: float, tokens: float
+    ) -> None:
         """Plan anew: which bands fit together into ``replicas`` engines of so many places."""
-        self._bands = {
-            key: band for key, band in self._bands.items() if band.rate(now) > FORGOTTEN
-        }
+        self._bands = {key: band for key, band in self._bands.items() if band.rate(now) > FORGOTTEN}
         self.usual = [Usual(self._bands[key], now) for key in sorted(self._bands)]
         self.safe_to = -1
         replicas = max(1, replicas)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from forebay.policy.band_queue import BandLine, BandQueue
 from forebay.policy.bands import ONE_SIZE, Bands, Usual, band_of
 from forebay.policy.engine_model import EngineModel
-from forebay.policy.gate import GateSettings, PoolGate, Ticket, _RANK
+from forebay.policy.gate import _RANK, GateSettings, PoolGate, Ticket
 from forebay.policy.quantiles import RecentQuantiles
 from forebay.policy.queue import Waiting
 from forebay.policy.replica_work import ReplicaWork
@@ -70,8 +70,6 @@ class EngineGate(PoolGate):
         self._ends = {True: (0.0, 0, 0), False: (0.0, 0, 0)}  # since when, how many, how many late
         self._misses: dict[int, _Miss] = {}
         self._planned_s = 0.0  # of the one that ended last
-        self._held = 0.0  # tokens that the head whose turn it is waits for
-        self._held_band = -1
 
     # -- sizes
 
@@ -409,7 +407,9 @@ class EngineGate(PoolGate):
                 or (
                     load.requests < min(most, self.work[at].seats)
                     and self._holds(at, ticket, now, tokens)
-                    and self._harmless(at, ticket, now, smaller, safe, (self.work[at].seats, tokens))
+                    and self._harmless(
+                        at, ticket, now, smaller, safe, (self.work[at].seats, tokens)
+                    )
                 )
             )
         ]
@@ -444,9 +444,6 @@ class EngineGate(PoolGate):
             return False
         if safe and not smaller:
             return True
-        if not safe and self._held_band >= 0 and self._held_band != ticket.band:
-            if not self._holds(at, ticket, now, room[1] - self._held):
-                return False
         if ticket.input_tokens > 2 * model.longest:
             # Nothing is known of prompts so long: one at a time shows it.
             return work.pending <= 0.1 * ticket.input_tokens
@@ -533,7 +530,6 @@ class EngineGate(PoolGate):
 
     def _dispatch_one(self, now: float) -> bool:
         """Send or refuse the first head that can be; False: all wait on."""
-        self._held, self._held_band = 0.0, -1
         for line in self.lines.order(self.bands.safe_to):
             head = line.queue.peek()
             assert head is not None
@@ -546,8 +542,6 @@ class EngineGate(PoolGate):
                     self._changed(line.band, now)
                     self._refuse(head.item, reason or "deadline")
                     return True
-                if self._held_band < 0:
-                    self._held, self._held_band = head.item.cost, line.band
                 continue
             self._take(line, head, replica, now)
             return True

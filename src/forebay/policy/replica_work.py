@@ -45,8 +45,30 @@ class Flight:
 class ReplicaWork:
     """Flights of one replica, and sums over time of who writes, what they hold, what is read."""
 
-    __slots__ = ("_at", "_context_s", "_flows", "_flows_at", "_growth", "_grown_at", "_mark", "_pause_s", "_peak_at", "_peaks", "_read", "_read_at", "_sequence_s", "_shrunk_at", "context", "decoding",
-                 "flights", "model", "pending", "seats", "shown", "unread")  # fmt: skip
+    __slots__ = (
+        "_at",
+        "_context_s",
+        "_flows",
+        "_flows_at",
+        "_grown_at",
+        "_growth",
+        "_mark",
+        "_pause_s",
+        "_peak_at",
+        "_peaks",
+        "_read",
+        "_read_at",
+        "_sequence_s",
+        "_shrunk_at",
+        "context",
+        "decoding",
+        "flights",
+        "model",
+        "pending",
+        "seats",
+        "shown",
+        "unread",
+    )  # fmt: skip
 
     def __init__(self, model: EngineModel) -> None:
         self.model = model
@@ -123,7 +145,9 @@ class ReplicaWork:
         flight = Flight(ticket.band, ticket.input_tokens, output, now)
         self.flights[ticket] = flight
         flight.due_s = self.pending_s(now) + self.model.first_s
-        flight.due_s += self.model.prompt_s(flight.input, self.step_s) + self.model.step_s(0, self.context)
+        flight.due_s += self.model.prompt_s(flight.input, self.step_s) + self.model.step_s(
+            0, self.context
+        )
         self._queue(ticket, flight, now)
         self._fade(now)
         read_s = self.model.read_s(flight.input)

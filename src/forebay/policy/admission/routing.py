@@ -103,8 +103,7 @@ class PoolRules:
             rules = tuple(
                 rule
                 for rule in self._ordered
-                if rule.admits(tenant, priority)
-                and (pool == rule.name if pool else not rule.spare)
+                if rule.admits(tenant, priority) and (pool == rule.name if pool else not rule.spare)
             )
             longest = max((rule.max_input_tokens for rule in rules), default=0)
             known = self._known[key] = _Open(rules, longest)
