@@ -113,13 +113,27 @@ class ChatRoute:
             else:
                 await x.write(data)
 
+        def at_once(batch: list[AnswerDelta | AnswerEnd]) -> bool:
+            nonlocal written_at
+            if type(batch[-1]) is AnswerEnd or not x.takes_more:
+                return False
+            if data := writer.encode(batch):
+                x.write_now(data)
+                now = clock.now()
+                metrics.itl(now - written_at)
+                written_at = now
+            return True
+
         # The source is closed before the rest is written: a slow reader holds nothing of it.
         answer = self._parts.answering.answer(x.context, request)
-        async with WriteBehind(write, join=_joined) as behind, closing(answer) as events:
+        async with (
+            WriteBehind(write, join=_joined, at_once=at_once) as behind,
+            closing(answer) as events,
+        ):
             async for event in events:
                 if behind.put(event):
                     await behind.room()
-                if isinstance(event, AnswerEnd):
+                if type(event) is AnswerEnd:
                     break
         if not writer.ended:
             raise _cut()

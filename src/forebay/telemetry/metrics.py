@@ -76,7 +76,7 @@ class Metrics:
         self._ttft = self._times(
             "forebay_ttft_seconds", "From request to first answer text.", _REQUEST_BUCKETS
         )
-        self._itl = self._histogram(
+        self._itl = self._times(
             "forebay_itl_seconds", "Between two pieces of a streamed answer.", _ITL_BUCKETS
         )
         self._lag = self._histogram(
@@ -115,7 +115,7 @@ class Metrics:
         return Histogram(name, text, buckets=buckets, registry=self.registry)
 
     def _times(self, name: str, text: str, buckets: tuple[float, ...]) -> Times:
-        """A histogram of what every request adds to."""
+        """A histogram of what every request, or every piece of an answer, adds to."""
         times = Times(name, text, buckets)
         self.registry.register(times)
         return times

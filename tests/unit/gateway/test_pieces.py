@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from forebay.gateway.protocol import _HeadWithBody
+from uvicorn.protocols.http.flow_control import FlowControl
+
+from forebay.gateway.protocol import Pieces
 
 
 class Transport:
@@ -21,10 +23,10 @@ class Transport:
         return self.written[-1:] == [b"closed"]
 
 
-def joined() -> tuple[Transport, _HeadWithBody]:
+def joined() -> tuple[Transport, Pieces]:
     transport = Transport()
     loop = asyncio.get_running_loop()
-    return transport, _HeadWithBody(transport, loop)  # type: ignore[arg-type]
+    return transport, Pieces(transport, loop, FlowControl(transport))  # type: ignore[arg-type]
 
 
 async def test_head_and_body_of_one_turn_are_one_write_and_later_pieces_their_own() -> None:
