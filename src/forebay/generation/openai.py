@@ -10,11 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
-
-import aiohttp
 
 from forebay.generation.completion import (
     CompletionReader,
@@ -22,8 +20,9 @@ from forebay.generation.completion import (
     completion_body,
     longest_answer,
 )
-from forebay.generation.connections import KeepAll, MakeSizing, Taken, watching_kept
+from forebay.generation.connections import KeepAll, MakeSizing
 from forebay.generation.hedging import hedged
+from forebay.generation.http import HttpClient, Response
 from forebay.generation.pools import Pool, Replica, open_pools, pool_for
 from forebay.generation.settings import EngineSettings, PoolSettings
 from forebay.kernel.context import RequestContext
@@ -84,16 +83,16 @@ class OpenAIGenerator:
         self._settings = settings
         self._counter = counter
         self._in_work = 0
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0,
-                limit_per_host=settings.max_connections,
-                keepalive_timeout=settings.connection_idle_s,
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trace_configs=[watching_kept()],
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_timeout_s),
-        )
+        self._closed = False
+        self._clients = {
+            replica: HttpClient(
+                replica.url,
+                connect_timeout_s=settings.connect_timeout_s,
+                idle_s=settings.connection_idle_s,
+            )
+            for pool in self._pools
+            for replica in pool.replicas
+        }
 
     async def generate(
         self, ctx: RequestContext, request: GenerationRequest
@@ -105,7 +104,7 @@ class OpenAIGenerator:
         ``EngineError`` for whatever else goes wrong, a stream without a finish reason included.
         """
         pool = self._pool(ctx, request)
-        if self._session.closed:
+        if self._closed:
             raise Unavailable("The connection to the engines is shut.")
         if self._in_work >= self._settings.max_waiting:
             raise Overloaded("Too many answers are being generated; try again shortly.")
@@ -135,7 +134,9 @@ class OpenAIGenerator:
 
     async def close(self) -> None:
         """Close every connection; requests under way fail."""
-        await self._session.close()
+        self._closed = True
+        for client in self._clients.values():
+            client.close()
 
     def statistics(self) -> dict[str, dict[str, int]]:
         """What each pool has under way."""
@@ -212,15 +213,16 @@ class OpenAIGenerator:
         text: list[str] = []
         left = longest_answer(request)
         reader = CompletionReader(self._settings.max_event_bytes)
-        response: aiohttp.ClientResponse | None = None
+        response: Response | None = None
         patience: _Patience | None = None
+        idle_s = self._settings.idle_timeout_s
         try:
             async with _Bounded(ctx, self._settings.first_token_timeout_s) as waiting:
                 response = await self._post(ctx, pool, replica, request)
-            patience = _Patience(ctx, response.content)
+            patience = _Patience(ctx, response)
             in_one = response.content_type == "application/json"
             while not reader.done:
-                patience.begin(self._settings.idle_timeout_s if text else waiting.left())
+                patience.begin(idle_s if text else waiting.left())
                 piece = await self._piece(response, reader, in_one=in_one)
                 patience.end()
                 if piece:
@@ -231,7 +233,7 @@ class OpenAIGenerator:
                     yield TextDelta(piece)
             if reader.reason is None:
                 raise EngineError("The engine's answer broke off.")
-        except (aiohttp.ClientError, OSError) as error:
+        except OSError as error:
             # A time-out of the connection is an OSError too.
             failure = EngineError("The engine cannot be reached, or broke the connection.")
             if text:
@@ -248,41 +250,39 @@ class OpenAIGenerator:
                 patience.close()
             # Closed unless read to its end: an engine must see at once that nobody reads any more.
             if response is not None:
-                response.close() if not response.content.at_eof() else response.release()
+                response.close()
         yield self._finished(pool, request, reader, text)
 
-    async def _piece(
-        self, response: aiohttp.ClientResponse, reader: CompletionReader, *, in_one: bool
-    ) -> str:
+    async def _piece(self, response: Response, reader: CompletionReader, *, in_one: bool) -> str:
         """The text that arrives next, in one piece; once the end is known, nothing spoils it."""
         pieces: list[str] = []
         try:
             if in_one:
-                pieces.extend(reader.whole(await self._read(response)))
-            elif data := await response.content.readany():
-                pieces.extend(reader.feed(data))
+                reader.whole(await self._read(response), pieces)
+            elif await response.wait():
+                reader.feed(response.take(), pieces)
                 if reader.done:
                     await _drain(response)
             else:
-                pieces.extend(reader.end())
+                reader.end(pieces)
                 reader.done = True
-        except (aiohttp.ClientError, OSError, EngineError):
+        except (OSError, EngineError):
             if reader.reason is None:
                 raise
             reader.done = True
-        return "".join(pieces)
+        return pieces[0] if len(pieces) == 1 else "".join(pieces)
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _read(self, response: Response) -> bytes:
         data = bytearray()
-        async for part in response.content.iter_any():
-            data += part
+        while await response.wait():
+            data += response.take()
             if len(data) > self._settings.max_event_bytes:
                 raise EngineError("The engine's answer is too long.")
         return bytes(data)
 
     async def _post(
         self, ctx: RequestContext, pool: Pool, replica: Replica, request: GenerationRequest
-    ) -> aiohttp.ClientResponse:
+    ) -> Response:
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         if pool.settings.api_key:
             headers["Authorization"] = f"Bearer {pool.settings.api_key}"
@@ -296,33 +296,11 @@ class OpenAIGenerator:
             max_output_tokens=most,
             model=pool.settings.model,
         )
-        response = await self._sent(replica.url, body, headers)
+        response = await self._clients[replica].post(headers, body)
         if response.status != 200:
             response.close()
             _refuse(response)
         return response
-
-    async def _sent(
-        self, url: str, body: bytes, headers: Mapping[str, str]
-    ) -> aiohttp.ClientResponse:
-        """The response; on another connection where a kept one had been closed meanwhile.
-
-        That says nothing of the engine: llama.cpp closes after each stream, announcing otherwise.
-        """
-        for last in (False, False, True):
-            taken = Taken()
-            try:
-                return await self._session.post(
-                    url,
-                    data=body,
-                    headers=headers,
-                    allow_redirects=False,
-                    trace_request_ctx=taken,
-                )
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-                if last or not taken.kept:
-                    raise
-        raise AssertionError("the last attempt returns or raises")
 
     def _finished(
         self, pool: Pool, request: GenerationRequest, reader: CompletionReader, text: Sequence[str]
@@ -402,9 +380,9 @@ class _Patience:
     finds the body broken.
     """
 
-    def __init__(self, ctx: RequestContext, content: aiohttp.StreamReader) -> None:
+    def __init__(self, ctx: RequestContext, response: Response) -> None:
         self._loop = asyncio.get_running_loop()
-        self._content = content
+        self._response = response
         self._deadline_at = self._loop.time() + ctx.deadline.remaining()
         self._until = math.inf
         self._looks_at = math.inf
@@ -438,7 +416,7 @@ class _Patience:
         if self._loop.time() < self._until:
             self._arm()
             return
-        self._content.set_exception(_late(by_deadline=self._until == self._deadline_at))
+        self._response.breaks(_late(by_deadline=self._until == self._deadline_at))
 
 
 def _late(*, by_deadline: bool) -> DeadlineExceeded | EngineError:
@@ -447,12 +425,14 @@ def _late(*, by_deadline: bool) -> DeadlineExceeded | EngineError:
     return EngineError("The engine did not go on in time.")
 
 
-async def _drain(response: aiohttp.ClientResponse) -> None:
+async def _drain(response: Response) -> None:
     """Give the end of the body, already under way, a moment: the connection is reused then."""
+    if response.whole:
+        return
     try:
         async with asyncio.timeout(_DRAIN_S):
-            while not response.content.at_eof():
-                await response.content.readany()
+            while await response.wait():
+                response.take()
     except TimeoutError:
         return
 
@@ -464,7 +444,7 @@ def _failure_of(error: _TryNext | EngineRefused) -> str:
     return error.message if error.set_up_wrongly else ""
 
 
-def _refuse(response: aiohttp.ClientResponse) -> None:
+def _refuse(response: Response) -> None:
     """Turn a status into an error; the engine's own words are not passed on."""
     status = response.status
     if status in _BUSY:

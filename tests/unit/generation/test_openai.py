@@ -111,7 +111,7 @@ async def test_a_deadline_that_passes_between_two_reads_is_told() -> None:
     class Body:
         broken: BaseException | None = None
 
-        def set_exception(self, error: BaseException) -> None:
+        def breaks(self, error: BaseException) -> None:
             self.broken = error
 
     body = Body()
