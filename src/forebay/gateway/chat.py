@@ -130,11 +130,14 @@ class ChatRoute:
             WriteBehind(write, join=_joined, at_once=at_once) as behind,
             closing(answer) as events,
         ):
+            x.context.sink = lambda text: not behind.put_now(AnswerDelta(text))
             async for event in events:
                 if behind.put(event):
                     await behind.room()
                 if type(event) is AnswerEnd:
                     break
+        # What it writes with refers to it.
+        x.context.sink = None
         if not writer.ended:
             raise _cut()
 

@@ -11,7 +11,7 @@ import asyncio
 import ssl
 from base64 import b64encode
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 from urllib.parse import quote, unquote, urlsplit
 
@@ -79,6 +79,7 @@ class Response:
         self._parts: list[bytes] = []
         self._held = 0
         self._waiter: asyncio.Future[None] | None = None
+        self._push: Callable[[bytes], bool] | None = None
 
     @property
     def content_type(self) -> str:
@@ -107,6 +108,21 @@ class Response:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         return True
+
+    async def push(self, to: Callable[[bytes], bool]) -> None:
+        """Give what each read brings to ``to`` at once, until it says False or no more can come.
+
+        ``to`` must not raise. A token that way wakes no task.
+        """
+        if self._parts and not to(self.take()):
+            return
+        self._push = to
+        try:
+            while self._push is not None and not self.whole and self.broken is None:
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
+        finally:
+            self._push = None
 
     async def head(self) -> None:
         """Until status and headers are there."""
@@ -146,12 +162,15 @@ class Response:
         """A piece of the body; whether it is more than should be held."""
         self._parts.append(data)
         self._held += len(data)
-        waiter = self._waiter
-        if waiter is not None:
-            self._waiter = None
-            if not waiter.done():
-                waiter.set_result(None)
+        if self._push is None:
+            self._tell()
         return self._held > HELD_BYTES_MAX
+
+    def fed(self) -> None:
+        """That was all of one read."""
+        if self._push is not None and self._parts and not self._push(self.take()):
+            self._push = None
+            self._tell()
 
     def ended(self) -> None:
         """The body is whole."""
@@ -229,6 +248,7 @@ class Connection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._spoil("The engine answered something else than HTTP.")
             return
+        response.fed()
         if not response.status and self._head_bytes > HEAD_BYTES_MAX:
             self._spoil("The engine's headers are too long.")
 

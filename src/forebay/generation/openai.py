@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
-from typing import Any
 
 from forebay.generation.completion import (
     CompletionReader,
     EngineUsage,
     completion_body,
-    longest_answer,
 )
 from forebay.generation.connections import KeepAll, MakeSizing
 from forebay.generation.hedging import hedged
 from forebay.generation.http import HttpClient, Response
 from forebay.generation.pools import Pool, Replica, open_pools, pool_for
+from forebay.generation.reading import Bounded, Reading
 from forebay.generation.settings import EngineSettings, PoolSettings
 from forebay.kernel.context import RequestContext
 from forebay.kernel.errors import (
@@ -49,7 +47,6 @@ log = logging.getLogger("forebay.generation")
 _BUSY = {429, 503}
 _LATE = 408
 _RETRY_AFTER_MAX_S = 300.0
-_DRAIN_S = 0.02
 _WARMING = GenerationRequest(
     question="Hello",
     language="en",
@@ -211,27 +208,21 @@ class OpenAIGenerator:
     ) -> AsyncGenerator[TextDelta | Finished, None]:
         """One replica's answer; ``_TryNext`` for failures before the first token."""
         text: list[str] = []
-        left = longest_answer(request)
-        reader = CompletionReader(self._settings.max_event_bytes)
         response: Response | None = None
-        patience: _Patience | None = None
-        idle_s = self._settings.idle_timeout_s
+        reading: Reading | None = None
         try:
-            async with _Bounded(ctx, self._settings.first_token_timeout_s) as waiting:
+            async with Bounded(ctx, self._settings.first_token_timeout_s) as waiting:
                 response = await self._post(ctx, pool, replica, request)
-            patience = _Patience(ctx, response)
-            in_one = response.content_type == "application/json"
-            while not reader.done:
-                patience.begin(idle_s if text else waiting.left())
-                piece = await self._piece(response, reader, in_one=in_one)
-                patience.end()
-                if piece:
-                    text.append(piece)
-                    left -= len(piece)
-                    if left < 0:
-                        raise EngineError("The engine writes far more than it was asked for.")
+            reading = Reading(ctx, request, self._settings, response, text)
+            wait_s = waiting.left()
+            while not reading.done:
+                piece = await reading.piece(wait_s)
+                wait_s = self._settings.idle_timeout_s
+                while piece:
                     yield TextDelta(piece)
-            if reader.reason is None:
+                    # Whoever asks on has taken what was said: this answer goes on.
+                    piece = "" if ctx.direct is None else await reading.direct(replica)
+            if reading.reader.reason is None:
                 raise EngineError("The engine's answer broke off.")
         except OSError as error:
             # A time-out of the connection is an OSError too.
@@ -246,39 +237,12 @@ class OpenAIGenerator:
                 raise
             raise _TryNext(error) from error
         finally:
-            if patience is not None:
-                patience.close()
+            if reading is not None:
+                reading.close()
             # Closed unless read to its end: an engine must see at once that nobody reads any more.
             if response is not None:
                 response.close()
-        yield self._finished(pool, request, reader, text)
-
-    async def _piece(self, response: Response, reader: CompletionReader, *, in_one: bool) -> str:
-        """The text that arrives next, in one piece; once the end is known, nothing spoils it."""
-        pieces: list[str] = []
-        try:
-            if in_one:
-                reader.whole(await self._read(response), pieces)
-            elif await response.wait():
-                reader.feed(response.take(), pieces)
-                if reader.done:
-                    await _drain(response)
-            else:
-                reader.end(pieces)
-                reader.done = True
-        except (OSError, EngineError):
-            if reader.reason is None:
-                raise
-            reader.done = True
-        return pieces[0] if len(pieces) == 1 else "".join(pieces)
-
-    async def _read(self, response: Response) -> bytes:
-        data = bytearray()
-        while await response.wait():
-            data += response.take()
-            if len(data) > self._settings.max_event_bytes:
-                raise EngineError("The engine's answer is too long.")
-        return bytes(data)
+        yield self._finished(pool, request, reading.reader, text)
 
     async def _post(
         self, ctx: RequestContext, pool: Pool, replica: Replica, request: GenerationRequest
@@ -346,95 +310,6 @@ async def _first(
         if not waiting.expired():
             raise
         raise _TryNext(EngineError("The engine shows no sign of life.")) from silent
-
-
-class _Bounded:
-    """A time-out bounded by the request's deadline, told apart from it; never held over a yield."""
-
-    def __init__(self, ctx: RequestContext, timeout_s: float) -> None:
-        self._ctx = ctx
-        self._ends_at = ctx.clock.now() + timeout_s
-        remaining_s = ctx.deadline.remaining()
-        # Decided now: a timer may fire a millisecond before the clock reaches the deadline.
-        self._by_deadline = remaining_s <= timeout_s
-        self._timeout = asyncio.timeout(min(timeout_s, remaining_s))
-
-    def left(self) -> float:
-        return max(0.0, self._ends_at - self._ctx.clock.now())
-
-    async def __aenter__(self) -> _Bounded:
-        await self._timeout.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        try:
-            await self._timeout.__aexit__(*error)
-        except TimeoutError as late:
-            raise _late(by_deadline=self._by_deadline) from late
-
-
-class _Patience:
-    """The same for the waits of one answer's reading, with one timer for them all.
-
-    A time-out of its own for every token costs as much as reading it. Whoever waits too long
-    finds the body broken.
-    """
-
-    def __init__(self, ctx: RequestContext, response: Response) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._response = response
-        self._deadline_at = self._loop.time() + ctx.deadline.remaining()
-        self._until = math.inf
-        self._looks_at = math.inf
-        self._timer: asyncio.TimerHandle | None = None
-
-    def begin(self, limit_s: float) -> None:
-        """Somebody waits from now, so long at most."""
-        self._until = min(self._deadline_at, self._loop.time() + limit_s)
-        if self._timer is None or self._until < self._looks_at:
-            self._arm()
-
-    def end(self) -> None:
-        """Nobody waits; the timer finds that out by itself."""
-        self._until = math.inf
-
-    def close(self) -> None:
-        """Nobody will wait any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _arm(self) -> None:
-        self.close()
-        # uvloop's handle of a time that has passed does not know it.
-        self._looks_at = self._until
-        self._timer = self._loop.call_at(self._until, self._look)
-
-    def _look(self) -> None:
-        self._timer = None
-        if self._until == math.inf:
-            return
-        if self._loop.time() < self._until:
-            self._arm()
-            return
-        self._response.breaks(_late(by_deadline=self._until == self._deadline_at))
-
-
-def _late(*, by_deadline: bool) -> DeadlineExceeded | EngineError:
-    if by_deadline:
-        return DeadlineExceeded("The request's deadline passed while the engine worked.")
-    return EngineError("The engine did not go on in time.")
-
-
-async def _drain(response: Response) -> None:
-    """Give the end of the body, already under way, a moment: the connection is reused then."""
-    if response.whole:
-        return
-    try:
-        async with asyncio.timeout(_DRAIN_S):
-            while await response.wait():
-                response.take()
-    except TimeoutError:
-        return
 
 
 def _failure_of(error: _TryNext | EngineRefused) -> str:
