@@ -42,6 +42,9 @@ class ChunkWriter:
 
     def encode(self, events: Sequence[AnswerDelta | AnswerEnd]) -> bytes:
         """Return the bytes to send for what arrived together; may be empty."""
+        if len(events) == 1 and isinstance(events[0], AnswerDelta):
+            # A token, as most batches are.
+            return self._text(self._hold_back(self._held + events[0].text))
         pieces: list[str] = []
         for event in events:
             if isinstance(event, AnswerEnd):

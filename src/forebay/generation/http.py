@@ -118,11 +118,14 @@ class Response:
             return
         self._push = to
         try:
-            while self._push is not None and not self.whole and self.broken is None:
+            while self._pushes():
                 self._waiter = asyncio.get_running_loop().create_future()
                 await self._waiter
         finally:
             self._push = None
+
+    def _pushes(self) -> bool:
+        return self._push is not None and not self.whole and self.broken is None
 
     async def head(self) -> None:
         """Until status and headers are there."""
@@ -407,7 +410,7 @@ class HttpClient:
             response = connection.send(request, kept=kept)
             try:
                 await response.head()
-            except BaseException as error:
+            except BaseException as error:  # whatever it is, nobody reads the response
                 response.close()
                 if last or not kept or not isinstance(error, HttpError):
                     raise
@@ -424,17 +427,17 @@ class HttpClient:
         loop, at = asyncio.get_running_loop(), self._endpoint
         async with asyncio.timeout(self._connect_timeout_s):
             found = await loop.getaddrinfo(at.host, at.port, type=1)
-            addresses = list(dict.fromkeys(one[4][:2] for one in found))
+            addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
             ends_at = loop.time() + self._connect_timeout_s
             for left in range(len(addresses), 0, -1):
-                host, port = addresses[len(addresses) - left]
+                host = addresses[len(addresses) - left]
                 try:
                     # An address that does not answer leaves the others their time.
                     async with asyncio.timeout((ends_at - loop.time()) / left):
                         _, connection = await loop.create_connection(
                             self._line.made,
                             host,
-                            port,
+                            at.port,
                             ssl=self._tls,
                             server_hostname=at.host if self._tls else None,
                         )

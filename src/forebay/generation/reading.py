@@ -84,13 +84,17 @@ class Reading:
         self._patience.begin(self._settings.idle_timeout_s)
         await self._response.push(self._pushed)
         self._patience.end()
+        await self._settled()
+        return self._kept(self._rest)
+
+    async def _settled(self) -> None:
+        """Tell of what came up while text was pushed."""
         if self._overrun is not None:
             raise self._overrun
         if self._error is not None:
             self._over(self._error)
         elif self.done:
             await _drain(self._response)
-        return self._kept(self._rest)
 
     def _pushed(self, data: bytes) -> bool:
         """Take what one read brought; whether more may come this way."""

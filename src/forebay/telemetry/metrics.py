@@ -79,6 +79,8 @@ class Metrics:
         self._itl = self._times(
             "forebay_itl_seconds", "Between two pieces of a streamed answer.", _ITL_BUCKETS
         )
+        self.itl = self._itl.observe
+        """A pause between two pieces of a streamed answer, in seconds: once for every token."""
         self._lag = self._histogram(
             "forebay_loop_lag_seconds", "How late the event loop runs.", _LAG_BUCKETS
         )
@@ -130,10 +132,6 @@ class Metrics:
     def page(self) -> Page:
         """Every figure of this process, to be added to those of others."""
         return page_of(self.registry.collect())
-
-    def itl(self, seconds: float) -> None:
-        """A pause between two pieces of a streamed answer."""
-        self._itl.observe(seconds)
 
     def loop_lag(self, seconds: float) -> None:
         """How late the event loop ran just now."""

@@ -73,8 +73,9 @@ class SseDecoder:
             return None
         if self._pending or self._data or self._event or self._after_cr:
             return None
-        found = piece[6:-2].split(b"\n\ndata: ")
-        if piece.count(b"\n") != 2 * len(found):
+        lines = piece.count(b"\n")
+        found = [piece[6:-2]] if lines == 2 else piece[6:-2].split(b"\n\ndata: ")
+        if lines != 2 * len(found):
             return None
         self._first = False
         return found
