@@ -61,11 +61,14 @@ class EngineUsage(msgspec.Struct, gc=False):
         return _between(min(1, characters), self.completion_tokens, most)
 
 
+_NOTHING = msgspec.Raw()
+
+
 class _Chunk(msgspec.Struct, gc=False):
     object: str | None = None
     choices: list[_Choice] | None = None
     usage: EngineUsage | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = _NOTHING  # a union with None takes nothing else
 
 
 class CompletionReader:
@@ -133,7 +136,7 @@ class CompletionReader:
         self._take(chunk, into)
 
     def _take(self, chunk: _Chunk, into: list[str]) -> None:
-        failed = chunk.error is not None and bytes(chunk.error) not in (b"null", b"{}")
+        failed = chunk.error is not _NOTHING and bytes(chunk.error) not in (b"null", b"{}")
         if failed or chunk.object == "error":
             raise EngineError("The engine reported an error in its answer.")
         if chunk.usage is not None:

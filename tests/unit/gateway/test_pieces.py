@@ -70,3 +70,20 @@ async def test_leave_to_send_a_body_goes_at_once_and_the_head_still_waits_for_it
     assert not response.is_closing()
     response.close()
     assert response.is_closing()
+
+
+async def test_pieces_of_a_body_that_has_begun_are_written_without_waiting() -> None:
+    transport, response = joined()
+    assert not response.ready()
+    response.write(b"head ")
+    assert not response.ready()
+    response.write(b"body ")
+    assert response.ready()
+    response.write_piece(b"x" * 17)
+    assert transport.written[-1] == b"11\r\n" + b"x" * 17 + b"\r\n"
+    response._flow.pause_writing()
+    assert not response.ready(), "the client does not read"
+    response._flow.resume_writing()
+    assert response.ready()
+    response.close()
+    assert not response.ready()
