@@ -226,7 +226,12 @@ async def test_a_push_ends_where_the_connection_breaks() -> None:
     async with served(engine) as client:
         response = await client.post({}, b"")
         seen: list[bytes] = []
-        await response.push(lambda data: seen.append(data) is None)
+
+        def take(data: bytes) -> bool:
+            seen.append(data)
+            return True
+
+        await response.push(take)
         assert seen == [b"a"]
         with pytest.raises(HttpError):
             await response.wait()

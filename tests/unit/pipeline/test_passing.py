@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from forebay.app.composition import Citing
+from forebay.kernel.context import RequestContext, TextSink
 from forebay.pipeline.passing import AnswerText, noted
 from forebay.testing.generation import context, generation_request
 
 
+def sink_of(ctx: RequestContext) -> TextSink | None:
+    return ctx.sink
+
+
 def test_what_goes_straight_is_as_clean_as_the_stream_and_in_its_order() -> None:
     said: list[str] = []
+
+    def sink(text: str) -> bool:
+        said.append(text)
+        return True
+
     ctx = context()
-    ctx.sink = lambda text: said.append(text) is None
+    ctx.sink = sink
     request = generation_request("How long?", ["Ten days."])
     text = AnswerText(ctx, Citing(request))
-    assert ctx.sink is None
     raw: list[str] = []
     direct = noted(raw, ctx.direct)
+    assert sink_of(ctx) is None
     assert direct is not None
     said.append(text.feed("Ten "))
     for piece in ("days", " [", "1", "]", ", not [7", "]."):
