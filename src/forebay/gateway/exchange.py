@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import msgspec
 
 from forebay.gateway.errors import ClientGone, EncodedBody, SlowRequest
+from forebay.gateway.peek import Peek
 from forebay.gateway.peers import Peer
 from forebay.gateway.protocol import PIECES, Pieces
 from forebay.gateway.replay import HeadKey
@@ -117,6 +118,9 @@ class Exchange:
         declared = self.headers.get("content-length", "0")
         if declared.isascii() and declared.isdigit() and int(declared) > limit_bytes:
             raise _too_large(limit_bytes)
+        if isinstance(self.receive, Peek) and self.receive.whole:
+            self.body = await self._collect(limit_bytes)
+            return
         try:
             async with asyncio.timeout(timeout_s):
                 self.body = await self._collect(limit_bytes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -34,19 +34,18 @@ class Times(Collector):
     def collect(self) -> Iterable[Metric]:
         """The histogram as it is now."""
         family = HistogramMetricFamily(self._name, self._text)
-        self.add_to(family, [])
+        self.add_to(family, {})
         return (family,)
 
-    def add_to(self, family: HistogramMetricFamily, labels: list[str]) -> None:
+    def add_to(self, family: HistogramMetricFamily, labels: Mapping[str, str]) -> None:
         """Add what was counted as the child that has these labels."""
         total, buckets = 0, []
         ends = [*(str(bound) for bound in self._bounds), "+Inf"]
         for end, count in zip(ends, list(self._counts), strict=True):
             total += count
             buckets.append((end, float(total)))
-        family.add_metric(labels, buckets, self._sum)
-        told = dict(zip(family._labelnames, labels, strict=True))
-        family.add_sample(f"{self._name}_created", told, self._created)
+        family.add_metric(list(labels.values()), buckets, self._sum)
+        family.add_sample(f"{self._name}_created", dict(labels), self._created)
 
     def describe(self) -> Iterable[Metric]:
         """Its name, for the registry."""
@@ -74,7 +73,7 @@ class LabelledTimes(Collector):
         """The histograms as they are now."""
         family = HistogramMetricFamily(self._name, self._text, labels=[self._label])
         for value, child in list(self._children.items()):
-            child.add_to(family, [value])
+            child.add_to(family, {self._label: value})
         return (family,)
 
     def describe(self) -> Iterable[Metric]:
