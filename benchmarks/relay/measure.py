@@ -15,10 +15,12 @@ import argparse
 import asyncio
 import json
 import os
+import socket
+import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -193,6 +195,22 @@ def _load(case: Case) -> whole.Case:
     return whole.Case(case.name, (), "none", True, case.tokens, 0, 0, kept=True)
 
 
+@contextmanager
+def floor(engine: int) -> Iterator[tuple[int, int]]:
+    """Port and process of ``floor.py``."""
+    port = whole.free_port()
+    command = [sys.executable, str(Path(__file__).with_name("floor.py"))]
+    command += ["--port", str(port), "--engine", str(engine)]
+    with whole.process(command, Path(os.devnull), stdout=subprocess.DEVNULL) as child:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.1)
+        yield port, child.pid
+
+
 async def serve_engine(port: int) -> asyncio.Server:
     """The engine's side of the process."""
     loop = asyncio.get_running_loop()
@@ -239,8 +257,9 @@ def summary(cases: list[Case], rows: list[dict[str, Any]], sources: int) -> list
         line: dict[str, Any] = {"figure": name}
         for source in range(sources):
             line[f"source_{source}"] = round(median(value(r, source) for r in rounds), 1)
-        if sources > 1:
-            line["ratio"] = round(median(value(r, 1) / value(r, 0) for r in rounds), 3)
+        for source in range(1, sources):
+            ratio = median(value(r, source) / value(r, 0) for r in rounds)
+            line[f"ratio_{source}"] = round(ratio, 3)
         told.append(line)
     return told
 
@@ -248,7 +267,7 @@ def summary(cases: list[Case], rows: list[dict[str, Any]], sources: int) -> list
 def main() -> None:
     """Measure and keep the result."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--source", type=Path, action="append", help="the code to measure")
+    parser.add_argument("--source", type=Path, action="append", help="the code; or floor")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--case", action="append")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("result.json"))
@@ -263,7 +282,10 @@ def main() -> None:
         with ExitStack() as stack:
             servers = []
             for source in sources:
-                begun = whole.served(_load(cases[0]), source.resolve(), engine_port)
+                if source.name == "floor":
+                    begun = floor(engine_port)
+                else:
+                    begun = whole.served(_load(cases[0]), source.resolve(), engine_port)
                 servers.append(await asyncio.to_thread(stack.enter_context, begun))
             rows = await by_turns(cases, servers, options.rounds)
         engine.close()
