@@ -42,9 +42,6 @@ class ChunkWriter:
 
     def encode(self, events: Sequence[AnswerDelta | AnswerEnd]) -> bytes:
         """Return the bytes to send for what arrived together; may be empty."""
-        if len(events) == 1 and isinstance(events[0], AnswerDelta):
-            # A token, as most batches are.
-            return self._text(self._hold_back(self._held + events[0].text))
         pieces: list[str] = []
         for event in events:
             if isinstance(event, AnswerEnd):
@@ -56,6 +53,10 @@ class ChunkWriter:
             self._held = ""
             return self._last(text, self.end)
         return self._text(self._hold_back(text))
+
+    def piece(self, text: str) -> bytes:
+        """The same for text alone, a token as a rule."""
+        return self._text(self._hold_back(self._held + text))
 
     def flush(self) -> bytes:
         """What was held back, for an answer that ends in an error."""

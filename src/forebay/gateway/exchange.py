@@ -67,7 +67,8 @@ class Exchange:
         self.replay_head: HeadKey | None = None
         self.told = False
         self.server_send = send
-        self._pieces: Pieces | None = (scope.get("extensions") or {}).get(PIECES)
+        self.pieces: Pieces | None = (scope.get("extensions") or {}).get(PIECES)
+        """Writes pieces of a stream without waiting, once one was sent; None: no such way."""
 
     @property
     def context(self) -> RequestContext:
@@ -212,20 +213,6 @@ class Exchange:
     async def write(self, data: bytes) -> None:
         """Send a piece of a stream; waits while the client does not read."""
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
-
-    @property
-    def takes_more(self) -> bool:
-        """Whether ``write_now`` may be called: the server has a way, and the client reads."""
-        pieces = self._pieces
-        return pieces is not None and self.streaming and not self.ended and pieces.ready()
-
-    def write_now(self, data: bytes) -> None:
-        """Send a piece of a stream without waiting, where it ``takes_more``.
-
-        ``write`` does the same, at several times the cost for each token.
-        """
-        assert self._pieces is not None
-        self._pieces.write_piece(data)
 
     async def finish(self, data: bytes = b"") -> None:
         """Send the last piece of a stream."""

@@ -127,19 +127,10 @@ class WriteBehind(Generic[T]):
                 self._task = self._loop.create_task(self._run())
         return len(self._items) >= self._bound
 
-    def put_now(self, item: T) -> bool:
-        """Write an item in this very call where nothing waits and nobody has to; else ``put`` it.
-
-        For a source that is no stream of this block's. Never raises.
-        """
-        if self._begun and not self._items and self._task is None and self._at_once is not None:
-            try:
-                if self._at_once([item]):
-                    return False
-            except Exception as error:  # whatever it is, the owner raises it
-                self._fail(error)
-                return True
-        return self.put(item)
+    @property
+    def idle(self) -> bool:
+        """Whether something was written and nothing waits: who writes past this keeps the order."""
+        return self._begun and not self._items and self._task is None
 
     async def room(self) -> None:
         """Wait until there is room again; an error of the writing ends this wait, too."""

@@ -85,6 +85,28 @@ class CompletionReader:
         self.usage: EngineUsage | None = None
         self.done = False
 
+    def token(self, data: bytes) -> str | None:
+        """The text of ``data`` where it is one event with text and nothing else, as most are.
+
+        None: ``feed`` it; nothing has happened.
+        """
+        event = self._events.one_object(data)
+        if event is None or self.done:
+            return None
+        try:
+            chunk = self._decoder.decode(event)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return None
+        choices = chunk.choices
+        if choices is None or len(choices) != 1:
+            return None
+        choice = choices[0]
+        if choice.finish_reason or choice.index or choice.delta is None:
+            return None
+        if chunk.usage is not None or chunk.error is not _NOTHING or chunk.object == "error":
+            return None
+        return choice.delta.content
+
     def feed(self, data: bytes, into: list[str]) -> None:
         """Add the pieces of text that ``data`` completes, those before an error too."""
         if not self.done and (events := self._events.whole_objects(data)) is not None:

@@ -80,6 +80,7 @@ class Response:
         self._held = 0
         self._waiter: asyncio.Future[None] | None = None
         self._push: Callable[[bytes], bool] | None = None
+        self.pushes = False
 
     @property
     def content_type(self) -> str:
@@ -116,13 +117,13 @@ class Response:
         """
         if self._parts and not to(self.take()):
             return
-        self._push = to
+        self._push, self.pushes = to, True
         try:
             while self._pushes():
                 self._waiter = asyncio.get_running_loop().create_future()
                 await self._waiter
         finally:
-            self._push = None
+            self._push, self.pushes = None, False
 
     def _pushes(self) -> bool:
         return self._push is not None and not self.whole and self.broken is None
@@ -172,7 +173,7 @@ class Response:
     def fed(self) -> None:
         """That was all of one read."""
         if self._push is not None and self._parts and not self._push(self.take()):
-            self._push = None
+            self._push, self.pushes = None, False
             self._tell()
 
     def ended(self) -> None:
@@ -251,7 +252,8 @@ class Connection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._spoil("The engine answered something else than HTTP.")
             return
-        response.fed()
+        if response.pushes:
+            response.fed()
         if not response.status and self._head_bytes > HEAD_BYTES_MAX:
             self._spoil("The engine's headers are too long.")
 

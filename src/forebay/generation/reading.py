@@ -10,7 +10,7 @@ from forebay.generation.completion import CompletionReader, longest_answer
 from forebay.generation.http import Response
 from forebay.generation.pools import Replica
 from forebay.generation.settings import EngineSettings
-from forebay.kernel.context import RequestContext
+from forebay.kernel.context import RequestContext, TextSink
 from forebay.kernel.errors import DeadlineExceeded, EngineError
 from forebay.kernel.stages import GenerationRequest
 
@@ -34,6 +34,7 @@ class Reading:
         self.reader = CompletionReader(settings.max_event_bytes)
         self._ctx = ctx
         self._settings = settings
+        self._idle_s = settings.idle_timeout_s
         self._response = response
         self._text = text
         self._left = longest_answer(request)
@@ -81,7 +82,7 @@ class Reading:
         if self.done or self._in_one:
             return ""
         self._rest, self._replica = [], replica
-        self._patience.begin(self._settings.idle_timeout_s)
+        self._patience.begin(self._idle_s)
         await self._response.push(self._pushed)
         self._patience.end()
         await self._settled()
@@ -98,7 +99,12 @@ class Reading:
 
     def _pushed(self, data: bytes) -> bool:
         """Take what one read brought; whether more may come this way."""
-        ctx, sink = self._ctx, self._ctx.direct
+        ctx = self._ctx
+        sink, token = ctx.direct, self.reader.token(data)
+        if token and sink is not None and self._left >= len(token):
+            self._text.append(token)
+            self._left -= len(token)
+            return self._given(token, sink)
         pieces: list[str] = []
         try:
             self.reader.feed(data, pieces)
@@ -113,9 +119,14 @@ class Reading:
         except EngineError as error:
             self._overrun = error
             return False
-        self._patience.begin(self._settings.idle_timeout_s)
-        if not text:
-            return True
+        if text:
+            return self._given(text, sink)
+        self._patience.begin(self._idle_s)
+        return True
+
+    def _given(self, text: str, sink: TextSink) -> bool:
+        self._patience.begin(self._idle_s)
+        ctx = self._ctx
         assert self._replica is not None
         self._replica.answered_at = ctx.clock.now()
         if ctx.placement is not None:

@@ -14,13 +14,14 @@ class AnswerText:
 
     def __init__(self, ctx: RequestContext, writer: CitationWriter) -> None:
         self.writer = writer
+        self._clean = writer.feed
         self._certain: list[str] = []
         self._sink, ctx.sink = ctx.sink, None
         ctx.direct = None if self._sink is None else self._straight
 
     def feed(self, text: str) -> str:
         """Return the text that is certain after ``text`` arrived; may be empty."""
-        certain = self.writer.feed(text)
+        certain = self._clean(text)
         if certain:
             self._certain.append(certain)
         return certain
@@ -30,9 +31,12 @@ class AnswerText:
         return "".join(self._certain)
 
     def _straight(self, text: str) -> bool:
+        certain = self._clean(text)
+        if not certain:
+            return True
+        self._certain.append(certain)
         assert self._sink is not None
-        certain = self.feed(text)
-        return self._sink(certain) if certain else True
+        return self._sink(certain)
 
 
 def noted(texts: list[str], sink: TextSink | None) -> TextSink | None:

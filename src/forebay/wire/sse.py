@@ -61,6 +61,24 @@ class SseDecoder:
         if len(self._pending) + self._held > self._max:
             raise EventTooLong(f"an event is longer than {self._max} bytes")
 
+    def one_object(self, piece: bytes) -> bytes | None:
+        """The data of the one event that ``piece`` is, if that is a line with a JSON object; else
+        None.
+        """
+        if (
+            piece.count(b"\n") != 2
+            or not piece.startswith(b"data: {")
+            or not piece.endswith(b"}\n\n")
+            or b"\r" in piece
+            or self._pending
+            or self._data
+            or self._event
+            or self._after_cr
+        ):
+            return None
+        self._first = False
+        return piece[6:-2]
+
     def whole_objects(self, piece: bytes) -> list[bytes] | None:
         """The data of the events of ``piece`` if each is one line with a JSON object and no more.
 
@@ -73,9 +91,8 @@ class SseDecoder:
             return None
         if self._pending or self._data or self._event or self._after_cr:
             return None
-        lines = piece.count(b"\n")
-        found = [piece[6:-2]] if lines == 2 else piece[6:-2].split(b"\n\ndata: ")
-        if lines != 2 * len(found):
+        found = piece[6:-2].split(b"\n\ndata: ")
+        if piece.count(b"\n") != 2 * len(found):
             return None
         self._first = False
         return found

@@ -202,13 +202,13 @@ async def test_what_can_be_written_at_once_needs_no_task() -> None:
         assert reader.batches == [[1, 2]]
         behind.put(3)
         behind.put(4)
-        assert not behind.put_now(5), "it comes after what waits"
+        idle = [behind.idle]  # who came now would come after what waits
         await turns(2)
-        assert not behind.put_now(6)
-        assert now.batches == [[3, 4, 5], [6]]
+        assert [*idle, behind.idle] == [False, True]
+        assert now.batches == [[3, 4]]
         assert asyncio.all_tasks() == tasks
         open_ = False
-        assert not behind.put_now(7)
+        behind.put(7)
         behind.put(8)
         await turns(2)
         assert reader.batches == [[1, 2], [7, 8]]
@@ -217,8 +217,7 @@ async def test_what_can_be_written_at_once_needs_no_task() -> None:
     assert asyncio.all_tasks() == tasks
 
 
-@pytest.mark.parametrize("way", ["put", "put_now"])
-async def test_an_error_at_once_ends_the_source(way: str) -> None:
+async def test_an_error_at_once_ends_the_source() -> None:
     def at_once(_batch: list[Any]) -> bool:
         raise ConnectionError("gone")
 
@@ -228,7 +227,7 @@ async def test_an_error_at_once_ends_the_source(way: str) -> None:
         async with WriteBehind(reader.write, at_once=at_once) as behind:
             behind.put(1)
             await turns(2)
-            getattr(behind, way)(2)
+            behind.put(2)
             await asyncio.Event().wait()
 
     with pytest.raises(ConnectionError):
