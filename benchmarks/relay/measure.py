@@ -295,7 +295,7 @@ def main() -> None:
     rows = uvloop.run(measured())
     result = {
         "machine": machine(),
-        "sources": [str(source) for source in sources],
+        "sources": [whole.commit_of(source) for source in sources],
         "load": [round(load, 1), round(os.getloadavg()[0], 1)],
         "summary": summary(cases, rows, len(sources)),
         "rows": rows,

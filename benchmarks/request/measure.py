@@ -333,6 +333,14 @@ def configuration(case: Case, port: int, engine: int, folder: Path) -> str:
     return text
 
 
+def commit_of(source: Path) -> str:
+    """The commit of a copy of the code."""
+    if not source.exists():
+        return source.name
+    command = ["git", "-C", str(source), "describe", "--always", "--dirty"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def cpu_s(one: psutil.Process) -> float:
     """User and system time of a process, of all its threads."""
     times = one.cpu_times()
