@@ -18,8 +18,8 @@ import uvloop
 _MOST = re.compile(rb'"max_(?:completion_)?tokens":(\d+)')
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _WORDS = (" the", " pump", " stands", " still", " and", " the", " gate", " opens")
-_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-_OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 
 
 def _framed(data: bytes) -> bytes:
@@ -38,10 +38,19 @@ def _choice(delta: dict[str, str], reason: str | None = None) -> list[dict[str, 
 CHUNKS = tuple(_framed(_event(choices=_choice({"content": word}))) for word in _WORDS)
 
 
-def _last(tokens: int) -> bytes:
+def last(tokens: int) -> bytes:
+    """The end of an answer of so many tokens."""
     usage = {"prompt_tokens": 500, "completion_tokens": tokens, "total_tokens": 500 + tokens}
     events = _event(choices=_choice({}, "length")) + _event(choices=[], usage=usage)
     return _framed(events + b"data: [DONE]\n\n") + b"0\r\n\r\n"
+
+
+def request_of(data: bytes) -> bytes | None:
+    """The request if it is whole."""
+    head, found, body = data.partition(b"\r\n\r\n")
+    length = _LENGTH.search(head)
+    whole = found and len(body) >= (int(length[1]) if length else 0)
+    return data if whole else None
 
 
 class Pace:
@@ -85,17 +94,16 @@ class Stream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Answer a request once it is whole."""
         self._data += data
-        head, found, body = self._data.partition(b"\r\n\r\n")
-        length = _LENGTH.search(head)
-        if not found or len(body) < (int(length[1]) if length else 0):
+        request = request_of(self._data)
+        if request is None:
             return
         self._data = b""
-        if head.startswith(b"GET"):
-            self._transport.write(_OK)
+        if request.startswith(b"GET"):
+            self._transport.write(OK)
             return
-        most = _MOST.search(body)
+        most = _MOST.search(request)
         self._written, self._most = 0, int(most[1]) if most else 64
-        self._transport.write(_HEAD)
+        self._transport.write(HEAD)
         self._pace.join(self)
 
     def write(self) -> bool:
@@ -103,7 +111,7 @@ class Stream(asyncio.Protocol):
         if self._transport.is_closing():
             return False
         if self._written >= self._most:
-            self._transport.write(_last(self._most))
+            self._transport.write(last(self._most))
             return False
         self._transport.write(CHUNKS[self._written % len(CHUNKS)])
         self._written += 1

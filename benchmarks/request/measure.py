@@ -333,6 +333,14 @@ def configuration(case: Case, port: int, engine: int, folder: Path) -> str:
     return text
 
 
+def commit_of(source: Path) -> str:
+    """The commit of a copy of the code."""
+    if not source.exists():
+        return source.name
+    command = ["git", "-C", str(source), "describe", "--always", "--dirty"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def cpu_s(one: psutil.Process) -> float:
     """User and system time of a process, of all its threads."""
     times = one.cpu_times()
@@ -342,8 +350,7 @@ def cpu_s(one: psutil.Process) -> float:
 @contextmanager
 def running(case: Case, source: Path) -> Iterator[tuple[int, int, int]]:
     """Port, process of the server and of the engine (0: none)."""
-    port, engine = free_port(), free_port()
-    environment = {**ENV, "PYTHONPATH": str(source)}
+    engine = free_port()
     with ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory(prefix="forebay-request-"))
         folder, engine_pid = Path(name), 0
@@ -357,6 +364,16 @@ def running(case: Case, source: Path) -> Iterator[tuple[int, int, int]]:
             )
             engine_pid = child.pid
             wait_for(f"http://127.0.0.1:{engine}/health", child)
+        port, server = stack.enter_context(served(case, source, engine))
+        yield port, server, engine_pid
+
+
+@contextmanager
+def served(case: Case, source: Path, engine: int) -> Iterator[tuple[int, int]]:
+    """Port and process of a server whose engine, if it has one, listens at ``engine``."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="forebay-request-") as name:
+        folder = Path(name)
         config = folder / "forebay.toml"
         config.write_text(configuration(case, port, engine, folder), encoding="utf-8")
         with (folder / "server.log").open("w") as log:
@@ -365,12 +382,12 @@ def running(case: Case, source: Path) -> Iterator[tuple[int, int, int]]:
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 cwd=ROOT,
-                env=environment,
+                env={**ENV, "PYTHONPATH": str(source)},
             )
             try:
                 wait_for(f"http://127.0.0.1:{port}/readyz", server)
                 wait_embedded(port, case)
-                yield port, server.pid, engine_pid
+                yield port, server.pid
             finally:
                 server.terminate()
                 try:

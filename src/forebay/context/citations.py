@@ -44,7 +44,8 @@ class CitationStream:
 
     def feed(self, text: str) -> str:
         """Return the text that is certain after ``text`` arrived; may be empty."""
-        return self._keep(self._markers.feed(text))
+        certain = self._markers.feed(text)
+        return self._keep(certain) if certain else certain
 
     def finish(self, *, refused: bool = False) -> tuple[str, Cited]:
         """Return the rest of the text, and what was cited; nothing is attached to a refusal."""

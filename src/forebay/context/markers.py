@@ -62,6 +62,7 @@ class MarkerStream:
     def __init__(self, passages: int) -> None:
         self._passages = passages
         self._buffer = ""
+        self._passed: list[str] = []
         self._line = ""
         self._before = ""
         self._mode: Literal["prose", "span", "info", "fence", "closing"] = "prose"
@@ -88,12 +89,14 @@ class MarkerStream:
         ):
             # Words and nothing else, which is what most tokens are.
             self._subscript = False
-            self._note(text)
+            self._passed.append(text)
             return text
+        self._catch_up()
         return "".join(self._take(text[at : at + _SLICE]) for at in range(0, len(text), _SLICE))
 
     def finish(self) -> str:
         """Return the held-back rest."""
+        self._catch_up()
         return self._run(final=True)
 
     def _take(self, text: str) -> str:
@@ -111,6 +114,12 @@ class MarkerStream:
             self._buffer = self._buffer[taken:]
             out.append(written)
         return "".join(out)
+
+    def _catch_up(self) -> None:
+        """Note the words that went by, now that something looks at them."""
+        if self._passed:
+            words, self._passed = "".join(self._passed), []
+            self._note(words)
 
     def _note(self, raw: str) -> None:
         """Keep the little of what went by that later decisions look at."""

@@ -115,14 +115,40 @@ class ChatRoute:
             else:
                 await x.write(data)
 
+        pieces = x.pieces
+
+        def now(text: str) -> bool:
+            """Write text without waiting; False: it has to wait, and nothing was done."""
+            nonlocal written_at
+            if pieces is None or not pieces.ready():
+                return False
+            if data := writer.piece(text):
+                pieces.write_piece(data)
+                before, written_at = written_at, clock.now()
+                metrics.itl(written_at - before)
+            return True
+
+        def at_once(batch: list[AnswerDelta | AnswerEnd]) -> bool:
+            texts = [event.text for event in batch if isinstance(event, AnswerDelta)]
+            return len(texts) == len(batch) and now("".join(texts))
+
+        def sink(text: str) -> bool:
+            return (behind.idle and now(text)) or not behind.put(AnswerDelta(text))
+
         # The source is closed before the rest is written: a slow reader holds nothing of it.
         answer = self._parts.answering.answer(x.context, request)
-        async with WriteBehind(write, join=_joined) as behind, closing(answer) as events:
+        async with (
+            WriteBehind(write, join=_joined, at_once=at_once) as behind,
+            closing(answer) as events,
+        ):
+            x.context.sink = sink
             async for event in events:
                 if behind.put(event):
                     await behind.room()
-                if isinstance(event, AnswerEnd):
+                if type(event) is AnswerEnd:
                     break
+        # What it writes with refers to it.
+        x.context.sink = None
         if not writer.ended:
             raise _cut()
 

@@ -54,6 +54,10 @@ class ChunkWriter:
             return self._last(text, self.end)
         return self._text(self._hold_back(text))
 
+    def piece(self, text: str) -> bytes:
+        """The same for text alone, a token as a rule."""
+        return self._text(self._hold_back(self._held + text))
+
     def flush(self) -> bytes:
         """What was held back, for an answer that ends in an error."""
         text, self._held = self._held, ""

@@ -12,7 +12,9 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import msgspec
 
 from forebay.gateway.errors import ClientGone, EncodedBody, SlowRequest
+from forebay.gateway.peek import Peek
 from forebay.gateway.peers import Peer
+from forebay.gateway.protocol import PIECES, Pieces
 from forebay.gateway.replay import HeadKey
 from forebay.gateway.timing import server_timing
 from forebay.kernel.context import Principal, RequestContext
@@ -65,7 +67,12 @@ class Exchange:
         self.replay_head: HeadKey | None = None
         self.told = False
         self.server_send = send
+<<<<<<< HEAD
         self.allow: Callable[[float], None] = _nobody_bounds
+=======
+        self.pieces: Pieces | None = (scope.get("extensions") or {}).get(PIECES)
+        """Writes pieces of a stream without waiting, once one was sent; None: no such way."""
+>>>>>>> relay
 
     @property
     def context(self) -> RequestContext:
@@ -116,6 +123,9 @@ class Exchange:
         declared = self.headers.get("content-length", "0")
         if declared.isascii() and declared.isdigit() and int(declared) > limit_bytes:
             raise _too_large(limit_bytes)
+        if isinstance(self.receive, Peek) and self.receive.whole:
+            self.body = await self._collect(limit_bytes)
+            return
         try:
             async with asyncio.timeout(timeout_s):
                 self.body = await self._collect(limit_bytes)

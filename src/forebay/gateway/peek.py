@@ -31,6 +31,12 @@ class Peek:
         self._begun = _Begun(coroutine, waits_for)
         return None
 
+    @property
+    def whole(self) -> bool:
+        """Whether all of the body has come, in one message that is still to be received."""
+        message = self._message
+        return message is not None and not message.get("more_body", False)
+
     async def __call__(self) -> Message:
         """The next message."""
         if self._message is not None:

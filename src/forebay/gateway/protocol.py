@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from forebay.gateway.errors import error_json
@@ -29,17 +30,25 @@ class HeadersTooLarge(ValueError):
     """The request line and headers are over the bound."""
 
 
-class _HeadWithBody:
+PIECES = "forebay.pieces"
+"""The ASGI extension under which a scope has ``Pieces``."""
+
+
+class Pieces:
     """The transport of one response: its head waits for what comes in the same turn of the loop.
 
     Written apart they are two calls of the system, two packets, and two wakings of the client.
+    Whoever streams a body may write its pieces here without waiting, once it is ``ready``.
     """
 
-    __slots__ = ("_head", "_loop", "_transport", "_waiting")
+    __slots__ = ("_flow", "_head", "_loop", "_transport", "_waiting")
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, flow: FlowControl
+    ) -> None:
         self._transport = transport
         self._loop = loop
+        self._flow = flow
         self._head: bytes | None = b""
         self._waiting: asyncio.Handle | None = None
 
@@ -53,6 +62,15 @@ class _HeadWithBody:
             self._waiting.cancel()
             head, self._head = self._head, None
             self._transport.write(head + data)
+
+    def ready(self) -> bool:
+        """Whether a body has begun and its client is there and reads."""
+        begun = self._head is None
+        return begun and not self._flow.write_paused and not self._transport.is_closing()
+
+    def write_piece(self, data: bytes) -> None:
+        """Write a piece of a body in chunks that is ``ready``."""
+        self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def is_closing(self) -> bool:
         """Whether it is closed, or about to be."""
@@ -142,7 +160,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_body = True
         super().on_headers_complete()
         # Its task has not begun yet.
-        self.cycle.transport = _HeadWithBody(self.transport, self.loop)  # type: ignore[assignment]
+        response = Pieces(self.transport, self.loop, self.flow)
+        self.cycle.transport = response  # type: ignore[assignment]
+        self.cycle.scope["extensions"] = {PIECES: response}  # type: ignore[dict-item]
 
     def on_message_complete(self) -> None:
         """A body that outlasted its answer has ended: wait for the next request, not for ever."""

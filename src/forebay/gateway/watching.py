@@ -61,6 +61,9 @@ class WriteBehind(Generic[T]):
     the source until ``bound`` items wait, unless ``join`` makes fewer of them. What is over within
     one turn of the loop is written, or refused, without a task. Leaving the block writes the rest,
     unless it is left by a cancellation; an error of ``write`` ends the block.
+
+    ``at_once`` writes a batch without waiting, or says False and has done nothing; it is tried
+    before a task is made, except for the first batch.
     """
 
     def __init__(
@@ -68,16 +71,20 @@ class WriteBehind(Generic[T]):
         write: Callable[[list[T]], Awaitable[None]],
         bound: int = 256,
         join: Callable[[list[T]], list[T]] | None = None,
+        at_once: Callable[[list[T]], bool] | None = None,
     ) -> None:
         self._write = write
         self._bound = bound
         self._join = join
+        self._at_once = at_once
         self._items: list[T] = []
-        # A bare future for each wait: an event costs twice as much, once for every token.
-        self._arrived: asyncio.Future[None] | None = None
         self._taken: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._turn: asyncio.Handle | None = None
         self._owner: asyncio.Task[Any] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._broke: Exception | None = None
+        self._begun = False
         self._writing = False
         self._ended = False
 
@@ -91,14 +98,21 @@ class WriteBehind(Generic[T]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        broke = self._task is not None and self._task.done()
         self._ended = True
-        if broke:
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+        if self._broke is not None:
+            broke, self._broke = self._broke, None
             assert self._owner is not None
-            # The cancellation that the task sent; another one besides is not taken back.
+            # The cancellation that was sent for it; another one besides is not taken back.
             if self._owner.uncancel() and isinstance(error, asyncio.CancelledError):
                 return
-        elif isinstance(error, asyncio.CancelledError):
+            try:
+                raise broke
+            finally:
+                del broke  # else its traceback would refer to itself
+        if isinstance(error, asyncio.CancelledError):
             await self._drop()
             return
         await self._finish()
@@ -106,36 +120,59 @@ class WriteBehind(Generic[T]):
     def put(self, item: T) -> bool:
         """Add an item; whether so many wait that the source must stand still: see ``room``."""
         self._items.append(item)
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
-        else:
-            _wake(self._arrived)
+        if self._task is None and self._turn is None:
+            if self._begun and self._at_once is not None:
+                self._turn = self._loop.call_soon(self._now)
+            else:
+                self._task = self._loop.create_task(self._run())
         return len(self._items) >= self._bound
 
+    @property
+    def idle(self) -> bool:
+        """Whether something was written and nothing waits: who writes past this keeps the order."""
+        return self._begun and not self._items and self._task is None
+
     async def room(self) -> None:
-        """Wait until there is room again; raises what ended the writing."""
-        assert self._task is not None
-        if self._task.done():
-            self._task.result()
+        """Wait until there is room again; an error of the writing ends this wait, too."""
         if self._join is not None:
             self._items = self._join(self._items)
         if len(self._items) >= self._bound:
-            self._taken = asyncio.get_running_loop().create_future()
+            self._taken = self._loop.create_future()
             await self._taken
+
+    def _now(self) -> None:
+        """Write what has come, or have a task do it where that may take time."""
+        assert self._at_once is not None
+        self._turn = None
+        try:
+            written = self._at_once(self._items)
+        except Exception as error:  # whatever it is, the owner raises it
+            self._fail(error)
+            return
+        if written:
+            self._items = []
+            _wake(self._taken)
+        else:
+            self._task = self._loop.create_task(self._run())
 
     async def _run(self) -> None:
         try:
-            while self._items or not self._ended:
-                if not self._items:
-                    self._arrived = asyncio.get_running_loop().create_future()
-                    await self._arrived
-                    continue
+            while self._items:
                 await self._write_all()
-        except Exception:  # whatever it is, the owner raises it
-            if not self._ended:
-                assert self._owner is not None
-                self._owner.cancel()
-            raise
+        except Exception as error:  # whatever it is, the owner raises it
+            if self._ended:
+                raise
+            self._fail(error)
+            return
+        self._begun = True
+        if not self._ended:
+            self._task = None
+
+    def _fail(self, error: Exception) -> None:
+        assert self._owner is not None
+        # Its traceback refers to this; whoever raises it forgets it here.
+        self._broke = error
+        self._owner.cancel()
 
     async def _write_all(self) -> None:
         items, self._items = self._items, []
@@ -146,6 +183,8 @@ class WriteBehind(Generic[T]):
 
     async def _finish(self) -> None:
         if self._task is None:
+            if self._items:
+                await self._write_all()
             return
         if not self._writing:
             # At once: the task would only do it a turn of the loop later. It holds nothing, and is

@@ -9,7 +9,7 @@ import msgspec
 
 from forebay.kernel.errors import EngineError
 from forebay.kernel.stages import FinishReason, GenerationRequest
-from forebay.wire.sse import EventTooLong, SseDecoder
+from forebay.wire.sse import DONE, EventTooLong, SseDecoder
 
 _REASONS: dict[str, FinishReason] = {
     "stop": "stop",
@@ -28,18 +28,18 @@ _TEMPLATE_TOKENS = 4096
 _TOKEN_CHARACTERS = 128
 
 
-class _Content(msgspec.Struct):
+class _Content(msgspec.Struct, gc=False):
     content: str | None = None
 
 
-class _Choice(msgspec.Struct):
+class _Choice(msgspec.Struct, gc=False):
     index: int = 0
     delta: _Content | None = None
     message: _Content | None = None
     finish_reason: str | None = None
 
 
-class EngineUsage(msgspec.Struct):
+class EngineUsage(msgspec.Struct, gc=False):
     """The engine's own token counts."""
 
     prompt_tokens: int | float | None = None
@@ -61,11 +61,14 @@ class EngineUsage(msgspec.Struct):
         return _between(min(1, characters), self.completion_tokens, most)
 
 
-class _Chunk(msgspec.Struct):
+_NOTHING = msgspec.Raw()
+
+
+class _Chunk(msgspec.Struct, gc=False):
     object: str | None = None
     choices: list[_Choice] | None = None
     usage: EngineUsage | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = _NOTHING  # a union with None takes nothing else
 
 
 class CompletionReader:
@@ -82,15 +85,51 @@ class CompletionReader:
         self.usage: EngineUsage | None = None
         self.done = False
 
-    def feed(self, data: bytes) -> Iterator[str]:
-        """Yield the pieces of text that ``data`` completes."""
-        for text in self._events.whole_events(data) or self._texts(data):
+    def token(self, data: bytes) -> str | None:
+        """The text of ``data`` where it is one event with text and nothing else, as most are.
+
+        None: ``feed`` it; nothing has happened.
+        """
+        event = self._events.one_object(data)
+        if event is None or self.done:
+            return None
+        try:
+            chunk = self._decoder.decode(event)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return None
+        choices = chunk.choices
+        if choices is None or len(choices) != 1:
+            return None
+        choice = choices[0]
+        if choice.finish_reason or choice.index or choice.delta is None:
+            return None
+        if chunk.usage is not None or chunk.error is not _NOTHING or chunk.object == "error":
+            return None
+        return choice.delta.content
+
+    def feed(self, data: bytes, into: list[str]) -> None:
+        """Add the pieces of text that ``data`` completes, those before an error too."""
+        if not self.done and (events := self._events.whole_objects(data)) is not None:
+            ends = data.endswith(DONE)
+            if ends:
+                events.pop()
+            try:
+                chunks = [self._decoder.decode(event) for event in events]
+            except (msgspec.DecodeError, UnicodeError, RecursionError):
+                # Whatever it is, it is told when it is read as any other.
+                pass
+            else:
+                for chunk in chunks:
+                    self._take(chunk, into)
+                self.done = ends
+                return
+        for text in self._texts(data):
             if self.done:
                 return
             if text == "[DONE]" or text.strip() == "[DONE]":
                 self.done = True
             elif text.strip():
-                yield from self.chunk(text)
+                self.chunk(text, into)
 
     def _texts(self, data: bytes) -> Iterator[str]:
         try:
@@ -101,22 +140,25 @@ class CompletionReader:
         except EventTooLong as error:
             raise EngineError("The engine sent an event that is too long.") from error
 
-    def end(self) -> Iterator[str]:
-        """Yield what a last event without its blank line holds; an incomplete one is an error."""
-        yield from self.feed(b"\n\n")
+    def end(self, into: list[str]) -> None:
+        """Add what a last event without its blank line holds; an incomplete one is an error."""
+        self.feed(b"\n\n", into)
 
-    def whole(self, data: bytes) -> Iterator[str]:
+    def whole(self, data: bytes, into: list[str]) -> None:
         """Read an answer that came in one piece although a stream was asked for."""
-        yield from self.chunk(data)
+        self.chunk(data, into)
         self.done = True
 
-    def chunk(self, data: bytes | str) -> Iterator[str]:
-        """Yield the text of one JSON chunk."""
+    def chunk(self, data: bytes | str, into: list[str]) -> None:
+        """Add the text of one JSON chunk."""
         try:
             chunk = self._decoder.decode(data)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise EngineError("The engine answered something else than a completion.") from error
-        failed = chunk.error is not None and bytes(chunk.error) not in (b"null", b"{}")
+        self._take(chunk, into)
+
+    def _take(self, chunk: _Chunk, into: list[str]) -> None:
+        failed = chunk.error is not _NOTHING and bytes(chunk.error) not in (b"null", b"{}")
         if failed or chunk.object == "error":
             raise EngineError("The engine reported an error in its answer.")
         if chunk.usage is not None:
@@ -126,7 +168,7 @@ class CompletionReader:
                 continue
             content = choice.delta or choice.message
             if content is not None and content.content:
-                yield content.content
+                into.append(content.content)
             if choice.finish_reason:
                 self._finish(choice.finish_reason)
 

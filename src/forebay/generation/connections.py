@@ -3,7 +3,7 @@
 How many requests are in work is admission's to decide; here is a last bound, and the size that
 follows the rates. It holds for connections kept: a request beyond twice that size gets one that is
 closed after its answer, never a longer wait, so that a pulse is not throttled by the calm before
-it. Kept ones that are idle are closed by the client library after ``connection_idle_s``.
+it. Kept ones that are idle are closed after ``connection_idle_s``.
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
-
-import aiohttp
 
 from forebay.generation.settings import EngineSettings
 from forebay.kernel.context import RequestContext
@@ -41,26 +38,6 @@ class KeepAll:
     def kept(self, _now: float) -> int:
         """All there may be."""
         return self._most
-
-
-class Taken:
-    """The connection that a request is sent over; ``kept``: it was open already."""
-
-    __slots__ = ("kept",)
-
-    def __init__(self) -> None:
-        self.kept = False
-
-
-def watching_kept() -> aiohttp.TraceConfig:
-    """Tells each request's ``Taken`` of a connection that was kept."""
-
-    async def reused(_session: aiohttp.ClientSession, context: Any, _params: object) -> None:
-        context.trace_request_ctx.kept = True
-
-    watching = aiohttp.TraceConfig()
-    watching.on_connection_reuseconn.append(reused)
-    return watching
 
 
 class Connections:

@@ -229,7 +229,7 @@ def _read(items: list[bytes | _Ended], reader: CompletionReader) -> tuple[str, b
             return "".join(pieces), True
         if b'"error"' in item and _error_type(item) == _TOO_LONG:
             raise ContextTooLong("The prompt is longer than the local model's window.")
-        pieces += reader.chunk(item)
+        reader.chunk(item, pieces)
     return "".join(pieces), False
 
 

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
-from typing import Any
-
-import aiohttp
 
 from forebay.generation.completion import (
     CompletionReader,
     EngineUsage,
     completion_body,
-    longest_answer,
 )
-from forebay.generation.connections import KeepAll, MakeSizing, Taken, watching_kept
+from forebay.generation.connections import KeepAll, MakeSizing
 from forebay.generation.hedging import hedged
+from forebay.generation.http import HttpClient, Response
 from forebay.generation.pools import Pool, Replica, open_pools, pool_for
+from forebay.generation.reading import Bounded, Reading
 from forebay.generation.settings import EngineSettings, PoolSettings
 from forebay.kernel.context import RequestContext
 from forebay.kernel.errors import (
@@ -50,7 +47,6 @@ log = logging.getLogger("forebay.generation")
 _BUSY = {429, 503}
 _LATE = 408
 _RETRY_AFTER_MAX_S = 300.0
-_DRAIN_S = 0.02
 _WARMING = GenerationRequest(
     question="Hello",
     language="en",
@@ -84,16 +80,16 @@ class OpenAIGenerator:
         self._settings = settings
         self._counter = counter
         self._in_work = 0
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0,
-                limit_per_host=settings.max_connections,
-                keepalive_timeout=settings.connection_idle_s,
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trace_configs=[watching_kept()],
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_timeout_s),
-        )
+        self._closed = False
+        self._clients = {
+            replica: HttpClient(
+                replica.url,
+                connect_timeout_s=settings.connect_timeout_s,
+                idle_s=settings.connection_idle_s,
+            )
+            for pool in self._pools
+            for replica in pool.replicas
+        }
 
     async def generate(
         self, ctx: RequestContext, request: GenerationRequest
@@ -105,7 +101,7 @@ class OpenAIGenerator:
         ``EngineError`` for whatever else goes wrong, a stream without a finish reason included.
         """
         pool = self._pool(ctx, request)
-        if self._session.closed:
+        if self._closed:
             raise Unavailable("The connection to the engines is shut.")
         if self._in_work >= self._settings.max_waiting:
             raise Overloaded("Too many answers are being generated; try again shortly.")
@@ -135,7 +131,9 @@ class OpenAIGenerator:
 
     async def close(self) -> None:
         """Close every connection; requests under way fail."""
-        await self._session.close()
+        self._closed = True
+        for client in self._clients.values():
+            client.close()
 
     def statistics(self) -> dict[str, dict[str, int]]:
         """What each pool has under way."""
@@ -210,28 +208,23 @@ class OpenAIGenerator:
     ) -> AsyncGenerator[TextDelta | Finished, None]:
         """One replica's answer; ``_TryNext`` for failures before the first token."""
         text: list[str] = []
-        left = longest_answer(request)
-        reader = CompletionReader(self._settings.max_event_bytes)
-        response: aiohttp.ClientResponse | None = None
-        patience: _Patience | None = None
+        response: Response | None = None
+        reading: Reading | None = None
         try:
-            async with _Bounded(ctx, self._settings.first_token_timeout_s) as waiting:
+            async with Bounded(ctx, self._settings.first_token_timeout_s) as waiting:
                 response = await self._post(ctx, pool, replica, request)
-            patience = _Patience(ctx, response.content)
-            in_one = response.content_type == "application/json"
-            while not reader.done:
-                patience.begin(self._settings.idle_timeout_s if text else waiting.left())
-                piece = await self._piece(response, reader, in_one=in_one)
-                patience.end()
-                if piece:
-                    text.append(piece)
-                    left -= len(piece)
-                    if left < 0:
-                        raise EngineError("The engine writes far more than it was asked for.")
+            reading = Reading(ctx, request, self._settings, response, text)
+            wait_s = waiting.left()
+            while not reading.done:
+                piece = await reading.piece(wait_s)
+                wait_s = self._settings.idle_timeout_s
+                while piece:
                     yield TextDelta(piece)
-            if reader.reason is None:
+                    # Whoever asks on has taken what was said: this answer goes on.
+                    piece = "" if ctx.direct is None else await reading.direct(replica)
+            if reading.reader.reason is None:
                 raise EngineError("The engine's answer broke off.")
-        except (aiohttp.ClientError, OSError) as error:
+        except OSError as error:
             # A time-out of the connection is an OSError too.
             failure = EngineError("The engine cannot be reached, or broke the connection.")
             if text:
@@ -244,45 +237,16 @@ class OpenAIGenerator:
                 raise
             raise _TryNext(error) from error
         finally:
-            if patience is not None:
-                patience.close()
+            if reading is not None:
+                reading.close()
             # Closed unless read to its end: an engine must see at once that nobody reads any more.
             if response is not None:
-                response.close() if not response.content.at_eof() else response.release()
-        yield self._finished(pool, request, reader, text)
-
-    async def _piece(
-        self, response: aiohttp.ClientResponse, reader: CompletionReader, *, in_one: bool
-    ) -> str:
-        """The text that arrives next, in one piece; once the end is known, nothing spoils it."""
-        pieces: list[str] = []
-        try:
-            if in_one:
-                pieces.extend(reader.whole(await self._read(response)))
-            elif data := await response.content.readany():
-                pieces.extend(reader.feed(data))
-                if reader.done:
-                    await _drain(response)
-            else:
-                pieces.extend(reader.end())
-                reader.done = True
-        except (aiohttp.ClientError, OSError, EngineError):
-            if reader.reason is None:
-                raise
-            reader.done = True
-        return "".join(pieces)
-
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        data = bytearray()
-        async for part in response.content.iter_any():
-            data += part
-            if len(data) > self._settings.max_event_bytes:
-                raise EngineError("The engine's answer is too long.")
-        return bytes(data)
+                response.close()
+        yield self._finished(pool, request, reading.reader, text)
 
     async def _post(
         self, ctx: RequestContext, pool: Pool, replica: Replica, request: GenerationRequest
-    ) -> aiohttp.ClientResponse:
+    ) -> Response:
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         if pool.settings.api_key:
             headers["Authorization"] = f"Bearer {pool.settings.api_key}"
@@ -296,33 +260,11 @@ class OpenAIGenerator:
             max_output_tokens=most,
             model=pool.settings.model,
         )
-        response = await self._sent(replica.url, body, headers)
+        response = await self._clients[replica].post(headers, body)
         if response.status != 200:
             response.close()
             _refuse(response)
         return response
-
-    async def _sent(
-        self, url: str, body: bytes, headers: Mapping[str, str]
-    ) -> aiohttp.ClientResponse:
-        """The response; on another connection where a kept one had been closed meanwhile.
-
-        That says nothing of the engine: llama.cpp closes after each stream, announcing otherwise.
-        """
-        for last in (False, False, True):
-            taken = Taken()
-            try:
-                return await self._session.post(
-                    url,
-                    data=body,
-                    headers=headers,
-                    allow_redirects=False,
-                    trace_request_ctx=taken,
-                )
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-                if last or not taken.kept:
-                    raise
-        raise AssertionError("the last attempt returns or raises")
 
     def _finished(
         self, pool: Pool, request: GenerationRequest, reader: CompletionReader, text: Sequence[str]
@@ -370,93 +312,6 @@ async def _first(
         raise _TryNext(EngineError("The engine shows no sign of life.")) from silent
 
 
-class _Bounded:
-    """A time-out bounded by the request's deadline, told apart from it; never held over a yield."""
-
-    def __init__(self, ctx: RequestContext, timeout_s: float) -> None:
-        self._ctx = ctx
-        self._ends_at = ctx.clock.now() + timeout_s
-        remaining_s = ctx.deadline.remaining()
-        # Decided now: a timer may fire a millisecond before the clock reaches the deadline.
-        self._by_deadline = remaining_s <= timeout_s
-        self._timeout = asyncio.timeout(min(timeout_s, remaining_s))
-
-    def left(self) -> float:
-        return max(0.0, self._ends_at - self._ctx.clock.now())
-
-    async def __aenter__(self) -> _Bounded:
-        await self._timeout.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        try:
-            await self._timeout.__aexit__(*error)
-        except TimeoutError as late:
-            raise _late(by_deadline=self._by_deadline) from late
-
-
-class _Patience:
-    """The same for the waits of one answer's reading, with one timer for them all.
-
-    A time-out of its own for every token costs as much as reading it. Whoever waits too long
-    finds the body broken.
-    """
-
-    def __init__(self, ctx: RequestContext, content: aiohttp.StreamReader) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._content = content
-        self._deadline_at = self._loop.time() + ctx.deadline.remaining()
-        self._until = math.inf
-        self._looks_at = math.inf
-        self._timer: asyncio.TimerHandle | None = None
-
-    def begin(self, limit_s: float) -> None:
-        """Somebody waits from now, so long at most."""
-        self._until = min(self._deadline_at, self._loop.time() + limit_s)
-        if self._timer is None or self._until < self._looks_at:
-            self._arm()
-
-    def end(self) -> None:
-        """Nobody waits; the timer finds that out by itself."""
-        self._until = math.inf
-
-    def close(self) -> None:
-        """Nobody will wait any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _arm(self) -> None:
-        self.close()
-        # uvloop's handle of a time that has passed does not know it.
-        self._looks_at = self._until
-        self._timer = self._loop.call_at(self._until, self._look)
-
-    def _look(self) -> None:
-        self._timer = None
-        if self._until == math.inf:
-            return
-        if self._loop.time() < self._until:
-            self._arm()
-            return
-        self._content.set_exception(_late(by_deadline=self._until == self._deadline_at))
-
-
-def _late(*, by_deadline: bool) -> DeadlineExceeded | EngineError:
-    if by_deadline:
-        return DeadlineExceeded("The request's deadline passed while the engine worked.")
-    return EngineError("The engine did not go on in time.")
-
-
-async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Give the end of the body, already under way, a moment: the connection is reused then."""
-    try:
-        async with asyncio.timeout(_DRAIN_S):
-            while not response.content.at_eof():
-                await response.content.readany()
-    except TimeoutError:
-        return
-
-
 def _failure_of(error: _TryNext | EngineRefused) -> str:
     """What speaks against a replica; empty where the request itself was refused."""
     if isinstance(error, _TryNext):
@@ -464,7 +319,7 @@ def _failure_of(error: _TryNext | EngineRefused) -> str:
     return error.message if error.set_up_wrongly else ""
 
 
-def _refuse(response: aiohttp.ClientResponse) -> None:
+def _refuse(response: Response) -> None:
     """Turn a status into an error; the engine's own words are not passed on."""
     status = response.status
     if status in _BUSY:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forebay.generation.connections import Connections, KeepAll, MakeSizing
+from forebay.generation.http import Endpoint
 from forebay.generation.settings import EngineSettings, PoolSettings
 from forebay.kernel.errors import ConfigError, ContextTooLong
 
@@ -104,6 +105,12 @@ def check_pools(settings: Sequence[PoolSettings], engine: EngineSettings) -> Non
                     f"generation.pools {pool.name}: a base URL must begin with http:// or https://.",
                     param="generation.pools",
                 )
+            try:
+                Endpoint(url)
+            except ValueError as error:
+                raise ConfigError(
+                    f"generation.pools {pool.name}: {url} is no URL.", param="generation.pools"
+                ) from error
 
 
 def pool_for(pools: Sequence[Pool], prompt_tokens: int) -> Pool:

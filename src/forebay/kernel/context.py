@@ -159,6 +159,15 @@ class Coverage(msgspec.Struct, frozen=True, array_like=True):
     vectors: float | None = None
 
 
+TextSink = Callable[[str], bool]
+"""Takes text at once, after what an answer's stream gave before; False: it took this, and the rest
+goes through the stream again, which waits for slow readers. Never raises.
+
+``RequestContext.sink`` is the client's, set by whoever writes to it; who needs to see all text of
+an answer takes it away. ``direct`` leads there from the generator, once its answer has begun; the
+answering life sets it.
+"""
+
 SHARED_HIT = "shared"
 """What ``RequestContext.cache`` says of a hit that only other tenants' requests account for."""
 
@@ -168,9 +177,15 @@ class RequestContext:
 
     Mutable on purpose in few places only: ``stages``, ``degradations``, ``address`` (the client's,
     set by the gateway), ``placement`` and ``rate`` (set by admission), ``kb_version`` (pinned by
+<<<<<<< HEAD
     retrieval), ``served`` (which version may be served, told when the query began), ``scene`` and
     ``deadline`` (when its text is known), ``labels`` (what the request is, in words of which there
     are few; told in the log).
+=======
+    retrieval), ``served`` (which version may be served, told when the query began), ``labels``
+    (what the request is, in words of which there are few; told in the log), ``sink`` and
+    ``direct`` (where text may go past the layers between an engine's read and the client's write).
+>>>>>>> relay
     """
 
     __slots__ = (
@@ -180,6 +195,7 @@ class RequestContext:
         "coverage",
         "deadline",
         "degradations",
+        "direct",
         "kb_version",
         "labels",
         "no_cache",
@@ -190,6 +206,7 @@ class RequestContext:
         "rung",
         "scene",
         "served",
+        "sink",
         "stages",
         "started_at",
         "traceparent",
@@ -223,6 +240,8 @@ class RequestContext:
         self.scene = NO_SCENE
         self.served: Served | None = None
         self.labels: dict[str, str] = {}
+        self.sink: TextSink | None = None
+        self.direct: TextSink | None = None
         self.cache: dict[str, str] = {"embedding": "off", "retrieval": "off", "answer": "off"}
 
     def like(self, request_id: str) -> RequestContext:

@@ -37,11 +37,12 @@ from forebay.pipeline.messages import (
     AnswerDelta,
     AnswerEnd,
     AnswerRequest,
-    Citation,
+    CitationWriter,
     Rests,
     StoredAnswer,
     Usage,
 )
+from forebay.pipeline.passing import AnswerText, noted
 from forebay.pipeline.questions import (
     MODEL,
     NO_RUNG,
@@ -71,21 +72,6 @@ class Prompting(Protocol):
         """Return the finished prompt with the passages that fitted, in citation order.
 
         ``most_tokens`` bounds it where that is tighter than the window.
-        """
-        ...
-
-
-class CitationWriter(Protocol):
-    """Cleans citation markers in one answer's stream and collects what they point to."""
-
-    def feed(self, text: str) -> str:
-        """Return the text that is certain after ``text`` arrived."""
-        ...
-
-    def finish(self, *, refused: bool = False) -> tuple[str, Sequence[Citation], int]:
-        """Return the held-back rest, the citations by index, and the count of bad markers.
-
-        A refusal rests on no passage: none is looked for.
         """
         ...
 
@@ -233,22 +219,25 @@ class AnswerPipeline:
                 return
             prompt = await self._built(ctx, request, found, read)
             await permit.built(prompt.prompt_tokens)
-            writer, text = self._parts.cite(prompt), ""
+            text = AnswerText(ctx, self._parts.cite(prompt))
             generated = self._generated(ctx, prompt, permit)
             async with closing(generated) as events:
                 async for event in events:
                     if isinstance(event, Finished):
                         finished = event
-                    elif certain := writer.feed(event.text):
-                        text += certain
+                    elif certain := text.feed(event.text):
                         yield AnswerDelta(certain)
-        rest, citations, invalid = writer.finish(refused=finished.refused)
+        rest, citations, invalid = text.writer.finish(refused=finished.refused)
         if rest:
             yield AnswerDelta(rest)
         if self._parts.fragility is not None and not finished.refused:
+<<<<<<< HEAD
             await self._parts.fragility.answered(ctx, request.kb, text + rest, prompt.passages)
         if finished.bounded and (notice := cut_notice(text + rest, prompt)):
             yield AnswerDelta(notice)
+=======
+            await self._parts.fragility.answered(ctx, request.kb, f"{text}{rest}", prompt.passages)
+>>>>>>> relay
         yield AnswerEnd(
             finish_reason=finished.reason,
             citations=tuple(citations),
@@ -365,6 +354,7 @@ class AnswerPipeline:
         finished: Finished | None = None
         texts: list[str] = []
         permit.began(prompt.prompt_tokens)
+        ctx.direct = noted(texts, ctx.direct)
         with ctx.stage("generation") as record:
             try:
                 async with closing(generator.generate(ctx, prompt)) as events:
@@ -379,6 +369,7 @@ class AnswerPipeline:
                 if finished is None:
                     raise EngineError("the engine's answer ended before it was complete.")
             finally:
+                ctx.direct = None
                 if finished is None:
                     written = self._written(permit.pool, "".join(texts))
                     permit.produced(prompt.prompt_tokens, written, whole=False)

@@ -202,6 +202,8 @@ class CachedAnswering:
     async def _from_tier(
         self, ctx: RequestContext, request: AnswerRequest, text: str, rule: AnswerRule
     ) -> AsyncGenerator[AnswerDelta | AnswerEnd, None]:
+        # Others may hear it, and it may be kept: all of it goes through here.
+        ctx.sink = None
         served = self._parts.serving.current(request.kb)
         if served is None:
             served = await self._parts.serving.renew(request.kb, ctx.deadline)

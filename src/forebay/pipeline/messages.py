@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -110,6 +110,21 @@ class StoredAnswer(msgspec.Struct, frozen=True, array_like=True):
     end: AnswerEnd
     rule: str
     documents: tuple[str, ...]
+
+
+class CitationWriter(Protocol):
+    """Cleans citation markers in one answer's stream and collects what they point to."""
+
+    def feed(self, text: str) -> str:
+        """Return the text that is certain after ``text`` arrived."""
+        ...
+
+    def finish(self, *, refused: bool = False) -> tuple[str, Sequence[Citation], int]:
+        """Return the held-back rest, the citations by index, and the count of bad markers.
+
+        A refusal rests on no passage: none is looked for.
+        """
+        ...
 
 
 class Answering(Protocol):

@@ -33,7 +33,16 @@ _SEAM = re.compile(r"[?.!]\s+\S|[？。！]\s*\S")
 BESIDE: tuple[QueryKind, ...] = ("chat", "out_of_scope")
 """Kinds of what is not about documents."""
 
+REMEMBERED_CHARACTERS = 500
+"""Of a question whose reading is kept: 4,096 of them take a few megabytes."""
+
 _guess = lru_cache(maxsize=4096)(kind_of)
+_ambiguous_at_most = lru_cache(maxsize=4096)(may_be_ambiguous)
+
+
+def _ambiguous(question: str) -> bool:
+    short = len(question) <= REMEMBERED_CHARACTERS
+    return _ambiguous_at_most(question) if short else may_be_ambiguous(question)
 
 
 def says_enough(question: str) -> bool:
@@ -72,9 +81,16 @@ class RuleReader:
     def __init__(self, settings: QuerySettings, classifier: KindClassifier | None = None) -> None:
         self._settings = settings
         self._classifier = classifier
+        self._alone = lru_cache(maxsize=4096)(lambda message: self._read((message,)))
 
     def read(self, messages: Sequence[Message]) -> Understood:
         """See ``QueryReader``; ``InvalidRequest`` without a user message at the end."""
+        if len(messages) == 1 and len(messages[0].content) <= REMEMBERED_CHARACTERS:
+            # Many ask the same, and rules read it the same each time.
+            return self._alone(messages[0])
+        return self._read(messages)
+
+    def _read(self, messages: Sequence[Message]) -> Understood:
         if not messages or messages[-1].role != "user":
             raise InvalidRequest("the last message must be the user's.", param="messages")
         asked = messages[-1].content
@@ -112,7 +128,7 @@ class RuleReader:
             and out_of_scope >= settings.out_of_scope_probability
         ):
             reply = replies_in(understood.language, understood.question).out_of_scope
-        unclear = understood.unclear and may_be_ambiguous(understood.question)
+        unclear = understood.unclear and _ambiguous(understood.question)
         if (kind, reply, unclear) != (understood.kind, understood.reply, understood.unclear):
             judged = msgspec.structs.replace(understood, kind=kind, reply=reply, unclear=unclear)
         else:

@@ -21,7 +21,7 @@ from forebay.telemetry.guard import GuardCollector
 from forebay.telemetry.merging import Page, page_of, text_of
 from forebay.telemetry.report import OUTCOMES, RequestOutcome, RequestReport
 from forebay.telemetry.reranking import RerankCollector
-from forebay.telemetry.times import Times
+from forebay.telemetry.times import LabelledTimes, Times
 
 STAGES = (
     "query.parse", "query.rewrite", "query.hyde", "embedding", "search.lexical", "search.vector",
@@ -56,29 +56,19 @@ class Metrics:
         # Registered first, so that the counters are up to date when they are collected.
         self.registry.register(_BeforeOthers(self._book))
         self._tally: dict[_Kind, _Sum] = {}
-        self._stage = Histogram(
-            "forebay_stage_seconds",
-            "Working time of a stage.",
-            ["stage"],
-            buckets=_STAGE_BUCKETS,
-            registry=self.registry,
-        )
-        self._wait = Histogram(
-            "forebay_stage_wait_seconds",
-            "Waiting time before a stage.",
-            ["stage"],
-            buckets=_STAGE_BUCKETS,
-            registry=self.registry,
-        )
+        self._stage = self._stages("forebay_stage_seconds", "Working time of a stage.")
+        self._wait = self._stages("forebay_stage_wait_seconds", "Waiting time before a stage.")
         self._request = self._times(
             "forebay_request_seconds", "Whole requests, refused ones too.", _REQUEST_BUCKETS
         )
         self._ttft = self._times(
             "forebay_ttft_seconds", "From request to first answer text.", _REQUEST_BUCKETS
         )
-        self._itl = self._histogram(
+        self._itl = self._times(
             "forebay_itl_seconds", "Between two pieces of a streamed answer.", _ITL_BUCKETS
         )
+        self.itl = self._itl.observe
+        """A pause between two pieces of a streamed answer, in seconds: once for every token."""
         self._lag = self._histogram(
             "forebay_loop_lag_seconds", "How late the event loop runs.", _LAG_BUCKETS
         )
@@ -104,8 +94,8 @@ class Metrics:
         self._max_tenants = max_tenants
         self._tenants: set[str] = set()
         self._children: dict[tuple[Counter, tuple[str, ...]], Callable[..., None]] = {}
-        self._observe_stage = {name: self._stage.labels(name).observe for name in STAGES}
-        self._observe_wait = {name: self._wait.labels(name).observe for name in STAGES}
+        self._observe_stage = {name: self._stage.child(name).observe for name in STAGES}
+        self._observe_wait = {name: self._wait.child(name).observe for name in STAGES}
         self._count_outcome = {name: self._requests.labels(name).inc for name in OUTCOMES}
         self._count_tokens = {kind: self._tokens.labels(kind).inc for kind in TOKEN_KINDS}
 
@@ -116,8 +106,14 @@ class Metrics:
         return Histogram(name, text, buckets=buckets, registry=self.registry)
 
     def _times(self, name: str, text: str, buckets: tuple[float, ...]) -> Times:
-        """A histogram of what every request adds to."""
+        """A histogram of what every request, or every piece of an answer, adds to."""
         times = Times(name, text, buckets)
+        self.registry.register(times)
+        return times
+
+    def _stages(self, name: str, text: str) -> LabelledTimes:
+        """A histogram by stage; a request has a handful of them."""
+        times = LabelledTimes(name, text, "stage", _STAGE_BUCKETS)
         self.registry.register(times)
         return times
 
@@ -131,10 +127,6 @@ class Metrics:
     def page(self) -> Page:
         """Every figure of this process, to be added to those of others."""
         return page_of(self.registry.collect())
-
-    def itl(self, seconds: float) -> None:
-        """A pause between two pieces of a streamed answer."""
-        self._itl.observe(seconds)
 
     def loop_lag(self, seconds: float) -> None:
         """How late the event loop ran just now."""
@@ -229,8 +221,8 @@ class Metrics:
         for record in ctx.stages:
             if record.name not in self._observe_stage:
                 # Stages are named in code, so there are only as many as someone wrote.
-                self._observe_stage[record.name] = self._stage.labels(record.name).observe
-                self._observe_wait[record.name] = self._wait.labels(record.name).observe
+                self._observe_stage[record.name] = self._stage.child(record.name).observe
+                self._observe_wait[record.name] = self._wait.child(record.name).observe
             self._observe_stage[record.name](record.worked_s)
             if record.waited_s:
                 self._observe_wait[record.name](record.waited_s)

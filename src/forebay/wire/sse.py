@@ -61,20 +61,41 @@ class SseDecoder:
         if len(self._pending) + self._held > self._max:
             raise EventTooLong(f"an event is longer than {self._max} bytes")
 
-    def whole_events(self, piece: bytes) -> list[str] | None:
-        """The data of each event of ``piece`` if it is whole events of one data line and no more.
-
-        That is what engines send, a token at a time, and ten times as fast; None: ``feed`` it.
+    def one_object(self, piece: bytes) -> bytes | None:
+        """The data of the one event that ``piece`` is, if that is a line with a JSON object; else
+        None.
         """
-        if self._pending or self._data or self._event or self._after_cr:
-            return None
-        if not (piece.startswith(b"data:") and piece.endswith(b"\n\n")) or b"\r" in piece:
-            return None
-        lines = piece[:-2].decode("utf-8", "replace").split("\n\n")
-        if not all(line.startswith("data:") and "\n" not in line for line in lines):
+        if (
+            piece.count(b"\n") != 2
+            or not piece.startswith(b"data: {")
+            or not piece.endswith(b"}\n\n")
+            or b"\r" in piece
+            or self._pending
+            or self._data
+            or self._event
+            or self._after_cr
+        ):
             return None
         self._first = False
-        return [line[6:] if line.startswith("data: ") else line[5:] for line in lines]
+        return piece[6:-2]
+
+    def whole_objects(self, piece: bytes) -> list[bytes] | None:
+        """The data of the events of ``piece`` if each is one line with a JSON object and no more.
+
+        ``[DONE]`` may be the last. That is what engines send, a token at a time, and ten times as
+        fast; None: ``feed`` it, as may be done, too, where an object is none after all.
+        """
+        if not piece.startswith(b"data: {") or b"\r" in piece:
+            return None
+        if not piece.endswith((b"}\n\n", b"}\n\n" + DONE)):
+            return None
+        if self._pending or self._data or self._event or self._after_cr:
+            return None
+        found = piece[6:-2].split(b"\n\ndata: ")
+        if piece.count(b"\n") != 2 * len(found):
+            return None
+        self._first = False
+        return found
 
     def _next_line(self) -> bytes | None:
         buffer = self._pending

@@ -185,6 +185,59 @@ async def test_cancelling_at_each_await_closes_the_source(count: int, stands: bo
     assert source.closed or source.given == 0
 
 
+async def test_what_can_be_written_at_once_needs_no_task() -> None:
+    """The first batch is a task's, as is what has to wait; the order is that of coming."""
+    reader, now = Reader(), Reader()
+    open_, tasks = True, asyncio.all_tasks()
+
+    def at_once(batch: list[Any]) -> bool:
+        if open_:
+            now.batches.append(batch)
+        return open_
+
+    async with WriteBehind(reader.write, at_once=at_once) as behind:
+        behind.put(1)
+        behind.put(2)
+        await turns(2)
+        assert reader.batches == [[1, 2]]
+        behind.put(3)
+        behind.put(4)
+        idle = [behind.idle]  # who came now would come after what waits
+        await turns(2)
+        assert [*idle, behind.idle] == [False, True]
+        assert now.batches == [[3, 4]]
+        assert asyncio.all_tasks() == tasks
+        open_ = False
+        behind.put(7)
+        behind.put(8)
+        await turns(2)
+        assert reader.batches == [[1, 2], [7, 8]]
+        behind.put(9)
+    assert reader.batches[-1] == [9]
+    assert asyncio.all_tasks() == tasks
+
+
+async def test_an_error_at_once_ends_the_source() -> None:
+    def at_once(_batch: list[Any]) -> bool:
+        raise ConnectionError("gone")
+
+    reader = Reader()
+
+    async def answer() -> None:
+        async with WriteBehind(reader.write, at_once=at_once) as behind:
+            behind.put(1)
+            await turns(2)
+            behind.put(2)
+            await asyncio.Event().wait()
+
+    with pytest.raises(ConnectionError):
+        await answer()
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()
+    assert reader.batches == [[1]]
+
+
 async def test_closing_closes_generators_and_leaves_plain_iterators() -> None:
     source = Source(1, 2)
     async with closing(source.stream()) as events:

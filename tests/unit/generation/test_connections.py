@@ -121,10 +121,8 @@ async def test_after_a_pulse_only_twice_the_size_stays_open() -> None:
             assert pool.connections(0.0) == {"connections": 8, "connections_kept": 2}
             engine.gate.set()
         assert len(engine.connections) == 8
-        connector = generator._session.connector
-        assert connector is not None
-        kept = sum(len(idle) for idle in connector._conns.values())
-        assert kept == 4
+        [client] = generator._clients.values()
+        assert client.idle == 4
         await collect(generator, request)
         assert len(engine.connections) == 8, "the next request took one that was kept"
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from forebay.generation.openai import OpenAIGenerator, _Patience
+from forebay.generation.openai import OpenAIGenerator
 from forebay.generation.pools import open_pools
+from forebay.generation.reading import Patience
 from forebay.generation.settings import EngineSettings, PoolSettings
 from forebay.kernel.errors import (
     ConfigError,
@@ -111,11 +112,11 @@ async def test_a_deadline_that_passes_between_two_reads_is_told() -> None:
     class Body:
         broken: BaseException | None = None
 
-        def set_exception(self, error: BaseException) -> None:
+        def breaks(self, error: BaseException) -> None:
             self.broken = error
 
     body = Body()
-    patience = _Patience(context(timeout_s=0.0), body)  # type: ignore[arg-type]
+    patience = Patience(context(timeout_s=0.0), body)  # type: ignore[arg-type]
     for _ in range(2):
         # The second read finds the timer of a time that has passed.
         patience.begin(20.0)

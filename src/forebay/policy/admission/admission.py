@@ -123,23 +123,24 @@ class Permit:
 
     def token(self) -> None:
         """The engine gave a sign of life: at least one more token."""
-        gate = self.entry.gate
+        entry, admission = self.entry, self._admission
+        gate = entry.gate
         assert gate is not None
-        self._signs += 1
+        signs = self._signs = self._signs + 1
         # Engines and networks send several tokens together: a sign is worth what it was of late.
-        a_sign = self._admission.tokens_a_sign(self.entry.pool)
+        a_sign = admission.tokens_a_sign(entry.pool)
         if a_sign != self._a_sign:
             # That of earlier signs, too: they did not all come now, as if at once.
-            self.entry.ticket.reappraise(a_sign / self._a_sign)
+            entry.ticket.reappraise(a_sign / self._a_sign)
             self._a_sign = a_sign
-        tokens = round(self._signs * a_sign)
-        self.entry.completion_tokens = max(self._signs, min(self.entry.cap, tokens))
-        now = self._admission.desk.clock.now()
-        if self._signs == 1 and self._admission.hedgers:
-            hedger = self._admission.hedgers.get(self.entry.pool)
+        tokens = signs if a_sign == 1.0 else max(signs, min(entry.cap, round(signs * a_sign)))
+        entry.completion_tokens = tokens
+        now = admission.desk.clock.now()
+        if signs == 1 and admission.hedgers:
+            hedger = admission.hedgers.get(entry.pool)
             if hedger is not None:
-                hedger.observe(now - self.entry.ticket.sent_at)
-        gate.progress(self.entry.ticket, self.entry.completion_tokens, now)
+                hedger.observe(now - entry.ticket.sent_at)
+        gate.progress(entry.ticket, tokens, now)
 
     def unless_hung(self, leave: Callable[[], None] | None) -> None:
         """Call ``leave`` once when its replica hangs and the request may go to another."""
@@ -206,16 +207,17 @@ class Admission:
         self.hedgers = hedgers or {}
         self._waiters = Waiters(desk.clock)
         self._written: dict[str, tuple[float, float]] = {}
+        self._a_sign: dict[str, float] = {}
 
     def written(self, pool: str, tokens: int, signs: int) -> None:
         """Note a whole answer: its tokens, and the signs of life in which they came."""
         before = self._written.get(pool, (0.0, 0.0))
-        self._written[pool] = (before[0] * FADES + tokens, before[1] * FADES + signs)
+        written = self._written[pool] = (before[0] * FADES + tokens, before[1] * FADES + signs)
+        self._a_sign[pool] = max(1.0, written[0] / written[1]) if written[1] else 1.0
 
     def tokens_a_sign(self, pool: str) -> float:
         """Tokens that came with each sign of life of late; 1 while nothing is known."""
-        tokens, signs = self._written.get(pool, (0.0, 0.0))
-        return max(1.0, tokens / signs) if signs else 1.0
+        return self._a_sign.get(pool, 1.0)
 
     def replace(self, settings: AdmissionSettings) -> None:
         """Other settings from now on; what was used stays used."""

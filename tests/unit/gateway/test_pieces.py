@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from forebay.gateway.protocol import _HeadWithBody
+from uvicorn.protocols.http.flow_control import FlowControl
+
+from forebay.gateway.protocol import Pieces
 
 
 class Transport:
@@ -21,10 +23,10 @@ class Transport:
         return self.written[-1:] == [b"closed"]
 
 
-def joined() -> tuple[Transport, _HeadWithBody]:
+def joined() -> tuple[Transport, Pieces]:
     transport = Transport()
     loop = asyncio.get_running_loop()
-    return transport, _HeadWithBody(transport, loop)  # type: ignore[arg-type]
+    return transport, Pieces(transport, loop, FlowControl(transport))  # type: ignore[arg-type]
 
 
 async def test_head_and_body_of_one_turn_are_one_write_and_later_pieces_their_own() -> None:
@@ -68,3 +70,20 @@ async def test_leave_to_send_a_body_goes_at_once_and_the_head_still_waits_for_it
     assert not response.is_closing()
     response.close()
     assert response.is_closing()
+
+
+async def test_pieces_of_a_body_that_has_begun_are_written_without_waiting() -> None:
+    transport, response = joined()
+    assert not response.ready()
+    response.write(b"head ")
+    assert not response.ready()
+    response.write(b"body ")
+    assert response.ready()
+    response.write_piece(b"x" * 17)
+    assert transport.written[-1] == b"11\r\n" + b"x" * 17 + b"\r\n"
+    response._flow.pause_writing()
+    assert not response.ready(), "the client does not read"
+    response._flow.resume_writing()
+    assert response.ready()
+    response.close()
+    assert not response.ready()
