@@ -58,8 +58,7 @@ def store(data: Path, cache: Path) -> Path:
             title = row.get("title", "").replace("_", " ")
             (texts / f"{name}-{row['_id']}.md").write_text(f"# {title}\n\n{row['text']}\n", "utf-8")
     subprocess.run(
-        [*FOREBAY, "ingest", str(texts), "--kb", "kb", "--store", str(folder / "store")]
-        + ["--wait-embedded"],
+        [*FOREBAY, "ingest", str(texts), "--kb=kb", f"--store={folder}/store", "--wait-embedded"],
         check=True,
         env=ENV,
         stdout=subprocess.DEVNULL,
@@ -190,7 +189,7 @@ def main() -> None:
             print(json.dumps({name: runs[name][-1]}), flush=True)
     result = {
         "commit": subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT
+            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, cwd=ROOT, check=False, text=True
         ).stdout.strip(),
         "cores": os.cpu_count(),
         "rate": options.rate,

@@ -79,14 +79,18 @@ def texts_of(data: Path) -> list[str]:
 
 
 async def fitted(data: Path, cache: Path, embedder: LocalEmbedder) -> LightEncoder:
-    """The encoder; texts are embedded once."""
+    """The encoder; texts are embedded once, and fitted to once."""
+    kept = LightEncoder.read(cache / "light.npz")
+    if kept is not None:
+        return kept
     texts_file, rows_file = cache / "light.texts.json", cache / "light.rows.npy"
     if not rows_file.exists():
         texts = texts_of(data)
-        made = []
-        for start in range(0, len(texts), 256):
-            made.append((await embedder.embed(texts[start : start + 256], kind="query")).data)
-        rows = np.frombuffer(b"".join(made), "<f4").reshape(len(texts), -1)
+        parts = [
+            (await embedder.embed(texts[start : start + 256], kind="query")).data
+            for start in range(0, len(texts), 256)
+        ]
+        rows = np.frombuffer(b"".join(parts), "<f4").reshape(len(texts), -1)
         np.save(rows_file, rows.astype(np.float16))
         texts_file.write_text(json.dumps(texts, ensure_ascii=False), "utf-8")
     texts = json.loads(texts_file.read_text("utf-8"))
@@ -99,7 +103,9 @@ async def fitted(data: Path, cache: Path, embedder: LocalEmbedder) -> LightEncod
     made = fit_light([tokens[i] for i in order], rows[order], LightTraining())
     assert made is not None
     told = LightDescription("cached", 0, len(texts), made.cosine)
-    return LightEncoder.of(told, made.ids, made.rows, made.weights)
+    encoder = LightEncoder.of(told, made.ids, made.rows, made.weights)
+    encoder.write(cache / "light.npz")
+    return encoder
 
 
 def ndcg(ranked: Sequence[str], relevant: set[str]) -> float:

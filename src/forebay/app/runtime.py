@@ -14,6 +14,7 @@ from forebay.app.bearer_keys import embedding_keys
 from forebay.app.counting import chunk_counter
 from forebay.app.indexes import IndexSet
 from forebay.app.leasing import History, LeaseParts, VersionLeases
+from forebay.app.light import FittingParts, LightFitting, LightQueries, light_file
 from forebay.app.reading_ahead import ReadingAhead
 from forebay.app.records import BlockingPool, existing_kbs
 from forebay.app.sentence_record import sentence_settings
@@ -21,7 +22,7 @@ from forebay.app.serving_versions import ProcessVersions
 from forebay.app.settings import Settings, environment, model_cache
 from forebay.app.writing import Writing, WritingParts
 from forebay.coordination.redis_leases import RedisVersions
-from forebay.embedding.opening import open_embedder
+from forebay.embedding.opening import open_embedder, query_tokens
 from forebay.kernel.clock import Clock, SystemClock
 from forebay.kernel.errors import NotFound, first_error
 from forebay.kernel.sizing import Sizing
@@ -128,7 +129,35 @@ async def open_process(
         started = asyncio.Event()
         async with _background(writing.run(started)):
             await started.wait()
+            if serve:
+                await _fitting(reading, writing, stack)
             yield Process(reading, writing)
+
+
+def light_queries(reading: Reading) -> LightQueries | None:
+    """What gives queries light vectors; None where it is off, or the embedder is not here."""
+    tokens = query_tokens(reading.embedder)
+    if reading.embedder is None or tokens is None:
+        return None
+    if reading.settings.retrieval.light_queries == "off":
+        return None
+    fingerprint = reading.embedder.spec.fingerprint
+    path = light_file(store_folder(reading.settings), fingerprint)
+    return LightQueries(path, fingerprint, tokens, reading.clock)
+
+
+async def _fitting(reading: Reading, writing: Writing, stack: AsyncExitStack) -> None:
+    """Fit the light encoder beside serving, where it is wanted."""
+    embedder, tokens = reading.embedder, query_tokens(reading.embedder)
+    if embedder is None or tokens is None or reading.settings.retrieval.light_queries == "off":
+        return
+    path = light_file(store_folder(reading.settings), embedder.spec.fingerprint)
+    parts = FittingParts(
+        reading.reader, embedder, tokens, lambda: not writing.sentences_under_way()
+    )
+    fitting = LightFitting(parts, path)
+    stack.callback(fitting.close)
+    await stack.enter_async_context(_background(fitting.run()))
 
 
 def _sizing(most: int) -> Sizing:

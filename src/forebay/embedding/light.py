@@ -18,14 +18,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.kernel.documents import Vectors
-
 Floats = NDArray[np.float32]
 Tokens = Callable[[str], Sequence[int]]
 """From a text to the ids of its tokens; blocks for some microseconds."""
 LAYOUT = 1
 """Raised when the file or what is fitted changes: what was kept is fitted anew then."""
-_TINY = 1e-9
+_TINY = 1e-6
 
 
 class LightDescription(msgspec.Struct, frozen=True):
@@ -58,6 +56,7 @@ class LightEncoder:
         self.description = description
         self._ids, self._weights = ids, weights.astype(np.float32)
         self._codes, self._scales = codes[0], codes[1].astype(np.float32)
+        self._unknown = float(np.median(weights)) if len(weights) else 1.0
 
     @classmethod
     def of(
@@ -81,7 +80,7 @@ class LightEncoder:
     def encode(self, tokens: Sequence[int]) -> tuple[Floats, float]:
         """Return the unit vector ``(1, dimensions)`` and the share of the weight that is known.
 
-        An unknown token weighs as much as the heaviest known one of all; zeros where none is known.
+        An unknown token weighs as much as half of the known ones exceed; zeros without a direction.
         """
         asked = np.array(tokens, np.int64)
         places = np.minimum(np.searchsorted(self._ids, asked), max(0, len(self._ids) - 1))
@@ -93,14 +92,8 @@ class LightEncoder:
         if length < _TINY:
             return np.zeros((1, self.dimensions), np.float32), 0.0
         known = float(weights.sum())
-        unknown = (len(asked) - len(places)) * float(self._weights.max())
+        unknown = (len(asked) - len(places)) * self._unknown
         return (vector / np.float32(length))[None], known / (known + unknown)
-
-    def vectors(self, tokens: Sequence[Sequence[int]]) -> Vectors:
-        """One vector per row of tokens."""
-        rows = [self.encode(row)[0] for row in tokens]
-        data = b"".join(row.astype("<f4", copy=False).tobytes() for row in rows)
-        return Vectors(tuple(range(len(rows))), self.dimensions, data)
 
     def write(self, path: Path) -> None:
         """Put the file in its place whole; blocking."""
