@@ -202,16 +202,18 @@ def fit(pairs: Sequence[list[dict[str, Any]]]) -> Any:
     return logistic(np.array(rows), np.array(wanted, float), np.array(weights))
 
 
-def judged(rows: list[dict[str, Any]], beta: Any) -> dict[str, Any]:
-    """How one pair fares by coefficients."""
-    words, light, full, now, cascade, embedded, before = [], [], [], [], [], 0, 0
+def judged(rows: list[dict[str, Any]], beta: Any, risk: float = RISK) -> dict[str, Any]:
+    """How one pair fares by coefficients; ``spared_words``: words alone in the light one's place."""
+    words, light, full, now, cascade, alone = [], [], [], [], [], []
+    embedded = before = 0
     for row in rows:
         by_words, lightly, fully = row["ndcg"]
         words.append(by_words), light.append(lightly), full.append(fully)
         odds = math.inf if row["signs"] is None else float(np.dot(beta, row["signs"]))
-        spared = odds < math.log(RISK / (1 - RISK))
+        spared = odds < math.log(risk / (1 - risk))
         now.append(by_words if row["exit"] else fully)
         cascade.append(by_words if row["exit"] else lightly if spared else fully)
+        alone.append(by_words if row["exit"] or spared else fully)
         before += not row["exit"]
         embedded += not (row["exit"] or spared)
     mean = lambda values: round(float(np.mean(values)), 4)  # noqa: E731
@@ -222,8 +224,21 @@ def judged(rows: list[dict[str, Any]], beta: Any) -> dict[str, Any]:
         "both": mean(full),
         "with_exits": mean(now),
         "first": mean(cascade),
+        "spared_words": mean(alone),
         "embedded_with_exits": round(before / len(rows), 3),
         "embedded_first": round(embedded / len(rows), 3),
+    }
+
+
+def at_risk(pairs: dict[str, Any], betas: dict[str, Any], risk: float) -> dict[str, float]:
+    """Means over all pairs, each set judged by coefficients of the others."""
+    found = [judged(rows, betas[name], risk) for name, rows in pairs.items()]
+    moved = [one["first"] - one["with_exits"] for one in found]
+    return {
+        "risk": risk,
+        "embedded": round(float(np.mean([one["embedded_first"] for one in found])), 3),
+        "mean": round(float(np.mean(moved)), 4),
+        "worst": round(min(moved), 4),
     }
 
 
@@ -263,9 +278,8 @@ async def main() -> None:
     await embedder.close()
     beta = fit([[row for row in rows if not odd(row)] for rows in pairs.values()])
     asked = {name: name.split(" ")[0].split("_")[0] for name in pairs}
-    left_out = {
-        name: judged(rows, fit([pairs[one] for one in pairs if asked[one] != asked[name]]))
-        for name, rows in pairs.items()
+    betas = {
+        name: fit([pairs[one] for one in pairs if asked[one] != asked[name]]) for name in pairs
     }
     report = {
         "encoder": msgspec.to_builtins(encoder.description),
@@ -274,7 +288,8 @@ async def main() -> None:
         "skipped": options.skip,
         "coefficients": [round(float(one), 3) for one in beta],
         "odd_half": {n: judged([r for r in rows if odd(r)], beta) for n, rows in pairs.items()},
-        "left_out": left_out,
+        "left_out": {name: judged(rows, betas[name]) for name, rows in pairs.items()},
+        "risks": [at_risk(pairs, betas, risk) for risk in (0.03, 0.05, 0.08, 0.12, 0.2, 0.3)],
     }
     print(json.dumps(report, indent=1))
 

@@ -54,13 +54,13 @@ LIGHT = "static+bm25"
 class _Odds(NamedTuple):
     """Coefficients of the log-odds that the embedder finds better."""
 
-    bias: float = -0.558
-    sure: float = -0.275
-    overlap: float = 0.276
-    best: float = 0.078
-    vector: float = 0.462
-    lead: float = -9.914
-    agree: float = -1.187
+    bias: float = -0.57
+    sure: float = -0.622
+    overlap: float = 0.836
+    best: float = 0.154
+    vector: float = 0.163
+    lead: float = -10.773
+    agree: float = -1.272
 
 
 ODDS = _Odds()
