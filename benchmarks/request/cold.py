@@ -30,10 +30,9 @@ from typing import Any
 import aiohttp
 import psutil
 
-ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(Path(__file__).parent))
 
-from measure import ENV, FOREBAY, free_port, process, wait_for
+from measure import ENV, FOREBAY, ROOT, free_port, process, wait_for
 
 CORPORA = ("xquad_en", "xquad_zh", "drcd_dev")
 ASKED = ("xquad_en", "xquad_zh")
@@ -187,10 +186,11 @@ def main() -> None:
             settings = [one for one in text.split(",") if one]
             runs[name].append(served(options, built, settings, options.seed + number))
             print(json.dumps({name: runs[name][-1]}), flush=True)
+    told = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, cwd=ROOT, check=False
+    )
     result = {
-        "commit": subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, cwd=ROOT, check=False, text=True
-        ).stdout.strip(),
+        "commit": told.stdout.decode().strip(),
         "cores": os.cpu_count(),
         "rate": options.rate,
         "seed": options.seed,

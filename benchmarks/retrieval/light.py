@@ -203,7 +203,7 @@ def fit(pairs: Sequence[list[dict[str, Any]]]) -> Any:
 
 
 def judged(rows: list[dict[str, Any]], beta: Any, risk: float = RISK) -> dict[str, Any]:
-    """How one pair fares by coefficients; ``spared_words``: words alone in the light one's place."""
+    """How one pair fares by coefficients; ``spared_words``: words in the light one's place."""
     words, light, full, now, cascade, alone = [], [], [], [], [], []
     embedded = before = 0
     for row in rows:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import TypeVar
 
 import msgspec
@@ -112,9 +113,11 @@ class LightFitting:
         self._parts, self._path = parts, path
         self._executor = ThreadPoolExecutor(1, "light", initializer=partial(step_back, _NICENESS))
         self._useless_at = 0
+        self._closed = Event()
 
     def close(self) -> None:
-        """Drop what waits; what runs ends by itself, a fit within seconds."""
+        """Drop what waits; what runs ends within a batch."""
+        self._closed.set()
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     async def run(self) -> None:
@@ -209,7 +212,7 @@ class LightFitting:
         data = b"".join(one.data for one in made)
         vectors = np.frombuffer(data, "<f4").reshape(len(texts), spec.dimensions)
         tokens = [self._parts.tokens(text)[:_TOKENS] for text in texts]
-        found = fit_light(tokens, vectors, LightTraining())
+        found = fit_light(tokens, vectors, LightTraining(), self._closed.is_set)
         if found is None or found.cosine < LEAST_COSINE:
             return None
         told = LightDescription(spec.fingerprint, chunks, len(texts), found.cosine)

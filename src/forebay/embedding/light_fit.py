@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -66,12 +66,16 @@ def question_like(sentence: str, chance: random.Random) -> str:
 
 
 def fit_light(
-    tokens: Sequence[Sequence[int]], vectors: Floats, training: LightTraining
+    tokens: Sequence[Sequence[int]],
+    vectors: Floats,
+    training: LightTraining,
+    stopped: Callable[[], bool] = bool,
 ) -> Fitted | None:
-    """Fit to the unit ``vectors`` (len(tokens), dimensions); None for fewer than 64 texts.
+    """Fit to the unit ``vectors`` (len(tokens), dimensions).
 
-    Blocks for a second per 2,000 texts. Deterministic by its arguments. One text in twenty is held
-    out to be measured by.
+    None for fewer than 64 texts, and when ``stopped``, which is asked between batches. Blocks for a
+    second per 2,000 texts. Deterministic by its arguments. One text in twenty is held out to be
+    measured by.
     """
     if len(tokens) < LEAST_TEXTS:
         return None
@@ -85,6 +89,8 @@ def fit_light(
         share = 1.0 - epoch / training.epochs
         for start in range(0, len(order), training.batch):
             batch = order[start : start + training.batch]
+            if stopped():
+                return None
             fit.step(batch, training.rate * share, training.weight_rate * share)
     weights: Floats = np.exp(fit.logs)
     measured = [np.array(row, np.int64) for row, out in zip(tokens, held, strict=True) if out]

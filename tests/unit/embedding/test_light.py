@@ -92,6 +92,17 @@ def test_the_same_texts_give_the_same_encoder_and_few_give_none() -> None:
     assert fit_light(*taught(2, LEAST_TEXTS - 1), LightTraining()) is None
 
 
+def test_a_fit_ends_within_a_batch_when_it_is_stopped() -> None:
+    asked: list[int] = []
+
+    def stopped() -> bool:
+        asked.append(1)
+        return len(asked) == 3
+
+    assert fit_light(*taught(2, 2000), LightTraining(), stopped) is None
+    assert len(asked) == 3
+
+
 @pytest.mark.parametrize(
     "sentence",
     ["The boiler is serviced once a year by the technician.", "退货需要在收到商品后七天内申请。"],

@@ -135,7 +135,8 @@ def certain(monkeypatch: pytest.MonkeyPatch, risk: float) -> None:
 def test_the_light_vector_finds_what_words_cannot_and_nobody_may_keep_it(library: Library) -> None:
     found, ctx = library.ask(library.spare(), OTHER_WORDS)
     assert found.rung == ctx.rung == "static+bm25"
-    assert found.hits[0].chunk.text == RUECKGABE and found.hits[0].cosine == pytest.approx(1.0, abs=1e-3)
+    best = found.hits[0]
+    assert best.chunk.text == RUECKGABE and best.cosine == pytest.approx(1.0, abs=1e-3)
     assert (found.evidence, found.sure, library.embedder.asked) == (None, False, 0)
     assert found.coverage is not None and found.coverage.vectors == 1.0
 
