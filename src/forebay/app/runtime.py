@@ -129,8 +129,6 @@ async def open_process(
         started = asyncio.Event()
         async with _background(writing.run(started)):
             await started.wait()
-            if serve:
-                await _fitting(reading, writing, stack)
             yield Process(reading, writing)
 
 
@@ -146,18 +144,25 @@ def light_queries(reading: Reading) -> LightQueries | None:
     return LightQueries(path, fingerprint, tokens, reading.clock)
 
 
-async def _fitting(reading: Reading, writing: Writing, stack: AsyncExitStack) -> None:
-    """Fit the light encoder beside serving, where it is wanted."""
+@asynccontextmanager
+async def light_fitting(process: Process) -> AsyncIterator[None]:
+    """Fit the light encoder beside the block, where it is wanted and this process writes."""
+    reading, writing = process.reading, process.writing
     embedder, tokens = reading.embedder, query_tokens(reading.embedder)
-    if embedder is None or tokens is None or reading.settings.retrieval.light_queries == "off":
+    wanted = reading.settings.retrieval.light_queries != "off"
+    if writing is None or embedder is None or tokens is None or not wanted:
+        yield
         return
     path = light_file(store_folder(reading.settings), embedder.spec.fingerprint)
     parts = FittingParts(
         reading.reader, embedder, tokens, lambda: not writing.sentences_under_way()
     )
     fitting = LightFitting(parts, path)
-    stack.callback(fitting.close)
-    await stack.enter_async_context(_background(fitting.run()))
+    try:
+        async with _background(fitting.run()):
+            yield
+    finally:
+        fitting.close()
 
 
 def _sizing(most: int) -> Sizing:
