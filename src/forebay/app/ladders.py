@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from forebay.app.runtime import Reading
+from forebay.app.runtime import Reading, light_queries
 from forebay.app.settings import Settings
 from forebay.generation.extractive import ExtractiveGenerator
 from forebay.kernel.stages import Embedder, Retriever, TokenCounter
@@ -20,10 +20,12 @@ from forebay.policy.ladder import LadderRetriever, Part, Rung
 from forebay.retrieval import (
     HybridRetriever,
     KeywordRetriever,
+    LightRetriever,
     MeaningRetriever,
     WordsRetriever,
 )
 from forebay.retrieval.keyword import KEYWORD
+from forebay.retrieval.light import LIGHT
 from forebay.retrieval.retriever import HYBRID, MEANING
 from forebay.retrieval.searching import VECTORS_PART, WORDS_PART
 from forebay.retrieval.words import WORDS
@@ -70,8 +72,17 @@ async def open_ladder(
         scorer = reranking.light.relevances if here and reranking is not None else None
         ranked = reranking is not None
         hybrid = HybridRetriever(get, embedder, *shared, with_vectors=ranked, scorer=scorer)
+        light = light_queries(reading)
+        lightly: list[Rung] = []
+        if light is not None:
+            fingerprint = reading.embedder.spec.fingerprint
+            spare = LightRetriever(get, light, fingerprint, *shared)
+            lightly = [Rung(LIGHT, spare, (WORDS_PART,))]
+            if settings.light_queries == "first":
+                hybrid.lightly(light)
         rungs = [
             Rung(HYBRID, hybrid, (VECTORS_PART, WORDS_PART)),
+            *lightly,
             rungs[0],
             Rung(MEANING, MeaningRetriever(get, embedder, *shared), (VECTORS_PART,), spare=True),
             rungs[1],

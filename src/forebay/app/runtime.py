@@ -14,6 +14,7 @@ from forebay.app.bearer_keys import embedding_keys
 from forebay.app.counting import chunk_counter
 from forebay.app.indexes import IndexSet
 from forebay.app.leasing import History, LeaseParts, VersionLeases
+from forebay.app.light import FittingParts, LightFitting, LightQueries, light_file
 from forebay.app.reading_ahead import ReadingAhead
 from forebay.app.records import BlockingPool, existing_kbs
 from forebay.app.sentence_record import sentence_settings
@@ -21,7 +22,7 @@ from forebay.app.serving_versions import ProcessVersions
 from forebay.app.settings import Settings, environment, model_cache
 from forebay.app.writing import Writing, WritingParts
 from forebay.coordination.redis_leases import RedisVersions
-from forebay.embedding.opening import open_embedder
+from forebay.embedding.opening import open_embedder, query_tokens
 from forebay.kernel.clock import Clock, SystemClock
 from forebay.kernel.errors import NotFound, first_error
 from forebay.kernel.sizing import Sizing
@@ -129,6 +130,39 @@ async def open_process(
         async with _background(writing.run(started)):
             await started.wait()
             yield Process(reading, writing)
+
+
+def light_queries(reading: Reading) -> LightQueries | None:
+    """What gives queries light vectors; None where it is off, or the embedder is not here."""
+    tokens = query_tokens(reading.embedder)
+    if reading.embedder is None or tokens is None:
+        return None
+    if reading.settings.retrieval.light_queries == "off":
+        return None
+    fingerprint = reading.embedder.spec.fingerprint
+    path = light_file(store_folder(reading.settings), fingerprint)
+    return LightQueries(path, fingerprint, tokens, reading.clock)
+
+
+@asynccontextmanager
+async def light_fitting(process: Process) -> AsyncIterator[None]:
+    """Fit the light encoder beside the block, where it is wanted and this process writes."""
+    reading, writing = process.reading, process.writing
+    embedder, tokens = reading.embedder, query_tokens(reading.embedder)
+    wanted = reading.settings.retrieval.light_queries != "off"
+    if writing is None or embedder is None or tokens is None or not wanted:
+        yield
+        return
+    path = light_file(store_folder(reading.settings), embedder.spec.fingerprint)
+    parts = FittingParts(
+        reading.reader, embedder, tokens, lambda: not writing.sentences_under_way()
+    )
+    fitting = LightFitting(parts, path)
+    try:
+        async with _background(fitting.run()):
+            yield
+    finally:
+        fitting.close()
 
 
 def _sizing(most: int) -> Sizing:

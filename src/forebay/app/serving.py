@@ -26,7 +26,7 @@ from forebay.app.figures import FiguresOfAll
 from forebay.app.latency import load_tables, settle_memory
 from forebay.app.made_by import changed, made_by
 from forebay.app.remote import handlers
-from forebay.app.runtime import open_process, store_folder
+from forebay.app.runtime import light_fitting, open_process, store_folder
 from forebay.app.settings import KnowledgeSettings, Settings, load_settings
 from forebay.app.watching import watching
 from forebay.app.workers import WorkerSet
@@ -140,7 +140,7 @@ async def _serve(run: _Run) -> int:
     load_tables()
     listener = bind(settings.server.host, settings.server.port)
     progress = Progress()
-    async with open_process(settings, write=True) as process:
+    async with open_process(settings, write=True) as process, light_fitting(process):
         assert process.writing is not None
         writing = process.writing
         await _open_all(settings, writing, progress)

@@ -66,6 +66,7 @@ class _Batch(msgspec.Struct, frozen=True):
     texts: tuple[str, ...]
     kind: Kind
     states: bool = False
+    urgent: bool = False
 
 
 class _Made(msgspec.Struct, frozen=True):
@@ -112,8 +113,9 @@ class LocalEmbedder:
         return self._encoder.has_states
 
     async def embed(self, texts: Sequence[str], *, kind: Kind) -> Vectors:
-        """Return one unit vector per text; queries overtake passages and raw texts.
+        """Return one unit vector per text; a query overtakes passages and raw texts.
 
+        Several queries at once do not: those are nobody's who waits for an answer.
         ``Overloaded`` when too much waits already, ``DeadlineExceeded`` when one run's turn does
         not come in time. Cancelling drops what has not begun.
         """
@@ -143,7 +145,8 @@ class LocalEmbedder:
             states[batch.positions[0]] = TokenStates(tokens, dimensions, data)
 
         batches = (
-            _Batch((position,), (text,), kind, states=True) for position, text in enumerate(texts)
+            _Batch((position,), (text,), kind, states=True, urgent=kind == "query")
+            for position, text in enumerate(texts)
         )
         await self._each(batches, put)
         return tuple(states[position] for position in range(len(texts)))
@@ -188,7 +191,8 @@ class LocalEmbedder:
             order = sorted(order, key=lambda position: len(texts[position]))
         for start in range(0, len(order), size):
             chosen = tuple(order[start : start + size])
-            yield _Batch(chosen, tuple(texts[position] for position in chosen), kind)
+            some = tuple(texts[position] for position in chosen)
+            yield _Batch(chosen, some, kind, urgent=kind == "query" and len(texts) == 1)
 
     def _top_up(
         self, flights: dict[asyncio.Future[_Made], _Flight], batches: deque[_Batch]
@@ -196,7 +200,7 @@ class LocalEmbedder:
         while batches and len(flights) < self._settings.max_jobs_per_call:
             batch = batches[0]
             try:
-                job = self._pool.submit(batch, urgent=batch.kind == "query")
+                job = self._pool.submit(batch, urgent=batch.urgent)
             except Overloaded:
                 if flights:
                     return  # others filled the queue meanwhile; what was begun is finished
@@ -207,6 +211,10 @@ class LocalEmbedder:
     def at_work_s(self) -> float:
         """See ``Working``."""
         return self._pool.at_work_s()
+
+    def tokens(self, text: str) -> Sequence[int]:
+        """The ids of a text's tokens, at most as many as the model takes; no prefix before them."""
+        return self._tokenizer.encode(text, self._spec.max_tokens)
 
     def in_line(self, text: str) -> Callable[[], Vectors]:
         """See ``InLine``."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from forebay.embedding.centering import CenteredEmbedder, LanguageMeans
 from forebay.embedding.e5 import open_e5
 from forebay.embedding.encoder import SessionSettings
+from forebay.embedding.light import Tokens
 from forebay.embedding.local import LocalEmbedder, LocalSettings
 from forebay.embedding.onnx_folder import OnnxFolderSettings, open_onnx_folder
 from forebay.embedding.openai import OpenAIEmbedder, OpenAIEmbeddingSettings, require_openai
@@ -70,6 +71,12 @@ def token_encoder(embedder: Embedder | None) -> TokenEncoder | None:
     """
     inner = embedder.plain if isinstance(embedder, CenteredEmbedder) else embedder
     return inner if isinstance(inner, LocalEmbedder) and inner.has_states else None
+
+
+def query_tokens(embedder: Embedder | None) -> Tokens | None:
+    """What cuts a query into the tokens of the model behind ``embedder``; None: not here."""
+    inner = embedder.plain if isinstance(embedder, CenteredEmbedder) else embedder
+    return inner.tokens if isinstance(inner, LocalEmbedder) else None
 
 
 def folder_settings(settings: EmbeddingSettings) -> OnnxFolderSettings:

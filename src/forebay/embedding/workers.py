@@ -231,7 +231,7 @@ class WorkerPool(Generic[Item, Result]):
 
     def _loop(self, urgent_only: bool) -> None:
         if not urgent_only and self._settings.query_workers:
-            _step_back(self._settings.passage_niceness)
+            step_back(self._settings.passage_niceness)
         if self._prepare is not None:
             self._prepare()
         while (job := self._next(urgent_only)) is not None:
@@ -289,7 +289,7 @@ class WorkerPool(Generic[Item, Result]):
             self._job_s += weight * (worked_s - self._job_s)
 
 
-def _step_back(niceness: int) -> None:
+def step_back(niceness: int) -> None:
     """Lower the calling thread's priority; elsewhere than on Linux it is the whole process's."""
     if niceness and sys.platform == "linux":
         thread = threading.get_native_id()

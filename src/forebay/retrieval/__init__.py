@@ -4,6 +4,7 @@ from forebay.retrieval.bounds import LoggedBounds
 from forebay.retrieval.fusion import FusionSettings
 from forebay.retrieval.index import KbIndex, Snapshot
 from forebay.retrieval.keyword import KeywordRetriever
+from forebay.retrieval.light import LightRetriever
 from forebay.retrieval.retriever import HybridRetriever, MeaningRetriever
 from forebay.retrieval.searching import search_executor
 from forebay.retrieval.settings import LexicalSettings, RetrievalSettings, VectorSettings
@@ -15,6 +16,7 @@ __all__ = [
     "KbIndex",
     "KeywordRetriever",
     "LexicalSettings",
+    "LightRetriever",
     "LoggedBounds",
     "MeaningRetriever",
     "RetrievalSettings",

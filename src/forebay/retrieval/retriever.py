@@ -33,16 +33,13 @@ from forebay.kernel.stages import (
     in_line,
 )
 from forebay.retrieval.beside import answer_by_sure_words
+from forebay.retrieval.both import evidence_of_both, rank_both
 from forebay.retrieval.engine import IndexDamaged
-from forebay.retrieval.evidence import MeaningLeg, evidence_of, leg_list, meaning_constants
-from forebay.retrieval.fusion import (
-    compare_legs,
-    meaning_score,
-    words_weight,
-)
+from forebay.retrieval.fusion import meaning_score
 from forebay.retrieval.index import Snapshot
-from forebay.retrieval.legs import VectorLeg, fuse_legs, search_vectors
+from forebay.retrieval.legs import VectorLeg, search_vectors
 from forebay.retrieval.lexical_search import LexicalHits
+from forebay.retrieval.light import LightVector, answer_lightly, told_lightly
 from forebay.retrieval.patience import Trial
 from forebay.retrieval.relevance import probability
 from forebay.retrieval.searching import (
@@ -61,7 +58,7 @@ from forebay.retrieval.searching import (
 )
 from forebay.retrieval.segments import Floats32, decode
 from forebay.retrieval.settings import RetrievalSettings
-from forebay.retrieval.words import Words, asked_of, by_words, enough, find_words, told_by_words
+from forebay.retrieval.words import Words, by_words, enough, find_words, told_by_words
 
 Scorer = Callable[[str, Sequence[Hit], HitVectors], tuple[Sequence[float], Sequence[float]]]
 """Per hit a score, which orders them, and a relevance in 0..1; blocks for a millisecond."""
@@ -93,11 +90,20 @@ class HybridRetriever:
         """``with_vectors``: results carry the vectors of their hits, for a reranker; ``scorer``
         tells what it thinks of these while their thread has them.
         """
+        self._light: LightVector | None = None
         self._with_vectors = with_vectors
         self._scorer = scorer
         spare = SPARE_RANKED if with_vectors else SPARE
         self._searching = Searching(indexes, settings, executor, spare=spare)
         self._embedder = embedder
+
+    def lightly(self, light: LightVector) -> HybridRetriever:
+        """Ask ``light`` first from now on, and the embedder only where it would find better.
+
+        Not for a reranker, which is used to the embedder's vectors. Returns this retriever.
+        """
+        self._light = None if self._with_vectors else light
+        return self
 
     async def retrieve(self, ctx: RequestContext, request: SearchRequest) -> SearchResult:
         """Return at most ``top_k`` hits the principal may read, best first.
@@ -134,7 +140,8 @@ class HybridRetriever:
 
             found = await _by_meaning(searching, search, embedder, words.hits, fused)
         if isinstance(found, Answer):
-            return told_by_words(search, words, found, sure=True)
+            told = told_by_words if enough(search, words) else told_lightly
+            return told(search, words, found, sure=True)
         search.ctx.rung = HYBRID
         return SearchResult(
             found.answer.hits,
@@ -149,9 +156,11 @@ class HybridRetriever:
 
     def _by_sure_words(self, search: Search) -> Callable[[Words, Lap], Answer | None]:
         def work(words: Words, lap: Lap) -> Answer | None:
-            if not enough(search, words):
+            if enough(search, words):
+                return answer_by_sure_words(self._searching, search, words, lap)
+            if self._light is None or search.request.hypothesis:
                 return None
-            return answer_by_sure_words(self._searching, search, words, lap)
+            return answer_lightly(self._searching, search, words, self._light, lap)
 
         return work
 
@@ -188,26 +197,10 @@ class HybridRetriever:
         return words, found
 
     def _fused(self, search: Search, words: Words, vector: VectorLeg, lap: Lap) -> Answer:
-        compared = compare_legs(words.features, words.hits.ids, vector.best)
         settings = self._searching.settings
-        weight = words_weight(compared, settings.fusion, search.request.kind)
-        foreign_words = settings.fusion.foreign_words
-        ranked = fuse_legs(search, words.query, words.hits, vector, weight, foreign_words)
-        hits, fused = fetch(search, ranked, distinct=settings.distinct)
-        fused = fused.within(words.exit.leeway)
-        vectors = search.snapshot.vectors
-        constants = meaning_constants(
-            vectors.fingerprint or "",
-            vector.query,
-            vector.cosine,
-            vector.background,
-            (weight, foreign_words),
-        )
-        asked = asked_of(search, words.query)
-        leg = MeaningLeg(leg_list(vector.best, vector.best_scores, asked.limit), constants)
-        # Words of a newer version than the vectors: what came between cannot be told later.
-        whole = vectors.version >= search.snapshot.version
-        evidence = evidence_of(asked, words.hits, leg, fused) if whole else None
+        both = rank_both(settings, search, words, vector)
+        hits, fused = fetch(search, both.ranked, distinct=settings.distinct)
+        evidence = evidence_of_both(search, words, vector, both, fused)
         vectors_of_hits = self._vectors_of(vector, hits)
         if vectors_of_hits is not None and self._scorer is not None and len(hits) > 1:
             lap("rerank")

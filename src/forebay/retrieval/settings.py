@@ -10,6 +10,7 @@ from msgspec import Meta
 from forebay.retrieval.fusion import FusionSettings
 from forebay.retrieval.relevance import RelevanceSettings
 
+LightQueries = Literal["off", "spare", "first"]
 VectorKind = Literal["auto", "exact", "hnsw", "ivfpq"]
 
 
@@ -156,6 +157,14 @@ class RetrievalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             "hangs holds these threads up."
         ),
     ] = False
+    light_queries: Annotated[
+        LightQueries,
+        Meta(
+            description="Vectors of queries by a light encoder, fitted in the background to the "
+            "built-in embedder and the documents. spare: where the embedder is out of reach; "
+            "first: in its place, too, wherever it would hardly find better; off: none is fitted."
+        ),
+    ] = "spare"
     words_timeout_ms: Annotated[
         int,
         Meta(description="Search by words; then a rung that goes without them.", ge=1),
