@@ -49,11 +49,8 @@ BENCHMARKS = (
     Benchmark("request", "benchmarks/request/measure.py"),
     Benchmark("avalanche", "benchmarks/avalanche/run.py"),
     Benchmark("admission", "benchmarks/admission/quota.py"),
-<<<<<<< HEAD
-    Benchmark("mixes", "benchmarks/sweep/run.py"),
-=======
+    Benchmark("sweep", "benchmarks/sweep/run.py"),
     Benchmark("mixes", "benchmarks/mixes/run.py --scale 0.25"),
->>>>>>> realrows
     Benchmark("prove", "benchmarks/prove/run.py"),
     Benchmark("gathering", "benchmarks/gathering/measure.py"),
     Benchmark("ladder", "benchmarks/ladder/cost.py"),

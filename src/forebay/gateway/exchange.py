@@ -67,12 +67,9 @@ class Exchange:
         self.replay_head: HeadKey | None = None
         self.told = False
         self.server_send = send
-<<<<<<< HEAD
         self.allow: Callable[[float], None] = _nobody_bounds
-=======
         self.pieces: Pieces | None = (scope.get("extensions") or {}).get(PIECES)
         """Writes pieces of a stream without waiting, once one was sent; None: no such way."""
->>>>>>> relay
 
     @property
     def context(self) -> RequestContext:

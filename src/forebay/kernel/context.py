@@ -177,15 +177,10 @@ class RequestContext:
 
     Mutable on purpose in few places only: ``stages``, ``degradations``, ``address`` (the client's,
     set by the gateway), ``placement`` and ``rate`` (set by admission), ``kb_version`` (pinned by
-<<<<<<< HEAD
     retrieval), ``served`` (which version may be served, told when the query began), ``scene`` and
     ``deadline`` (when its text is known), ``labels`` (what the request is, in words of which there
-    are few; told in the log).
-=======
-    retrieval), ``served`` (which version may be served, told when the query began), ``labels``
-    (what the request is, in words of which there are few; told in the log), ``sink`` and
-    ``direct`` (where text may go past the layers between an engine's read and the client's write).
->>>>>>> relay
+    are few; told in the log), ``sink`` and ``direct`` (where text may go past the layers between an
+    engine's read and the client's write).
     """
 
     __slots__ = (

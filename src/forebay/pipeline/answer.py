@@ -231,13 +231,9 @@ class AnswerPipeline:
         if rest:
             yield AnswerDelta(rest)
         if self._parts.fragility is not None and not finished.refused:
-<<<<<<< HEAD
-            await self._parts.fragility.answered(ctx, request.kb, text + rest, prompt.passages)
-        if finished.bounded and (notice := cut_notice(text + rest, prompt)):
-            yield AnswerDelta(notice)
-=======
             await self._parts.fragility.answered(ctx, request.kb, f"{text}{rest}", prompt.passages)
->>>>>>> relay
+        if finished.bounded and (notice := cut_notice(f"{text}{rest}", prompt)):
+            yield AnswerDelta(notice)
         yield AnswerEnd(
             finish_reason=finished.reason,
             citations=tuple(citations),
