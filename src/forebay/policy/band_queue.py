@@ -20,11 +20,12 @@ T = TypeVar("T")
 class BandLine(Generic[T]):
     """Those of one class and band."""
 
-    __slots__ = ("band", "queue", "tag")
+    __slots__ = ("again_at", "band", "queue", "tag")
 
     def __init__(self, band: int, settings: QueueSettings) -> None:
         self.band = band
         self.queue: FairQueue[T] = FairQueue(settings)
+        self.again_at = 0.0  # until then it is known that its first one finds no room
         self.tag = 0.0  # the virtual time at which its next one starts
 
 

@@ -116,6 +116,7 @@ class Usual:
         "input",
         "output",
         "rate",
+        "reads_s",
         "safe",
         "urgent_input",
         "urgent_output",
@@ -128,6 +129,7 @@ class Usual:
         self.urgent_input, self.urgent_output = band.urgent
         self.safe = False
         self.at_work = 0.0
+        self.reads_s = 0.0  # of each second of an engine, for its prompts
 
 
 class Bands:
@@ -137,6 +139,7 @@ class Bands:
         self._bands: dict[tuple[int, int], Band] = {}
         self._replicas = replicas
         self.usual: list[Usual] = []
+        self._smaller: dict[int, list[Usual]] = {}
         self.safe_to = -1
         """Bands up to this one fit into the engines together."""
 
@@ -162,7 +165,8 @@ class Bands:
         prefill = work = places = held = 0.0
         for at, one in enumerate(self.usual):
             a_replica = one.rate / replicas
-            prefill += a_replica * model.read_s(one.input)
+            one.reads_s = a_replica * model.read_s(one.input)
+            prefill += one.reads_s
             work += a_replica * model.work_s(one.input, one.output)
             fits = work < 0.95
             if fits:
@@ -184,6 +188,7 @@ class Bands:
             self.safe_to = one.band
         for one in self.usual:
             one.safe = one.band <= self.safe_to
+        self._smaller.clear()
 
     def get(self, band: int) -> Band | None:
         """What is known of a band."""
@@ -192,4 +197,8 @@ class Bands:
 
     def smaller(self, band: int) -> list[Usual]:
         """Safe bands of another size than ``band``: requests of one kind fall into two or three."""
-        return [one for one in self.usual if one.band <= band - ONE_SIZE and one.safe]
+        found = self._smaller.get(band)
+        if found is None:
+            found = [one for one in self.usual if one.band <= band - ONE_SIZE and one.safe]
+            self._smaller[band] = found
+        return found

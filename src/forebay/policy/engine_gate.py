@@ -42,6 +42,8 @@ AHEAD = (0, 16, 64, 256, 1024, 4096)
 """Written tokens from now on, after which the memory held is looked at."""
 TIGHT = 12
 """Flights that are looked at closely: those nearest to their deadlines."""
+AGAIN_S = 0.004
+"""So long a line whose first one found no room is passed over."""
 REFRESH_S = 0.02
 
 
@@ -302,10 +304,10 @@ class EngineGate(PoolGate):
             return False
         larger = tokens = 0.0
         for one in self.work:
-            for flight in one.flights.values():
-                tokens += flight.context
-                if flight.band >= band + ONE_SIZE:
-                    larger += flight.context
+            for number, held in one.tokens.items():
+                tokens += held
+                if number >= band + ONE_SIZE:
+                    larger += held
         return larger > FEW_LARGER * tokens
 
     def _most(self) -> int:
@@ -357,7 +359,7 @@ class EngineGate(PoolGate):
                 own = self.model.prompt_s(ticket.input_tokens, work.step_s)
                 takes = SURE * (own + self.model.fixed_s)
             elif protected:
-                takes = self._plain_s(ticket, at, now) * self._speed(at, [], now, -1)
+                takes = self._plain_s(ticket, at, now) * self._speed(at, [], now)
             else:
                 takes = self._plain_s(ticket, at, now) * self._stretch(at, ticket.band)
             best = min(best, takes)
@@ -379,15 +381,13 @@ class EngineGate(PoolGate):
         context = work.context + ticket.input_tokens + output / 2
         takes = work.pending_s(now) + model.prompt_s(ticket.input_tokens, work.step_s)
         # Prompts that come later are read after its own, and slow only what it writes.
-        speed = self._speed(at, self.bands.smaller(ticket.band), now, -1)
+        speed = self._speed(at, self.bands.smaller(ticket.band), now)
         return takes + output * model.step_s(work.decoding + 1, context) / speed
 
-    def _speed(self, at: int, smaller: list[Usual], now: float, flows: int | None) -> float:
-        """Share of the time that prompts of others leave."""
-        busy = sum(one.rate * self.model.read_s(one.input) for one in smaller)
-        busy /= max(1, len(self.loads))
-        if flows is not None:
-            busy += self.work[at].flow(now, {one.band for one in smaller})
+    def _speed(self, at: int, smaller: list[Usual], now: float) -> float:
+        """Share of the time that prompts leave: of the smaller as they come, of others as sent."""
+        busy = sum(one.reads_s for one in smaller)
+        busy += self.work[at].flow(now, smaller[-1].band if smaller else -1)
         return max(0.1, 1 - busy)
 
     def _fit(self, ticket: Ticket, now: float) -> list[int]:
@@ -451,7 +451,7 @@ class EngineGate(PoolGate):
         context = work.context + ticket.input_tokens + output / 2
         step = model.step_s(work.decoding + 1, context)
         prompt = work.pending_s(now) + model.prompt_s(ticket.input_tokens, work.step_s)
-        speed = self._speed(at, smaller, now, -1)
+        speed = self._speed(at, smaller, now)
         stretch = self._stretch(at, ticket.band)
         for one in smaller:
             own = model.prompt_s(one.urgent_input, step) + one.urgent_output * step
@@ -485,7 +485,7 @@ class EngineGate(PoolGate):
             takes_s = self.model.prompt_s(one.urgent_input, step) + one.urgent_output * step
             patient_s = PATIENCE * max(0.0, one.allowed_s - takes_s)
             ends = bisect_right(self._rests[at], patient_s / step)
-            there = sum(flight.band <= one.band for flight in work.flights.values())
+            there = work.smaller(one.band)
             more = usual + 2 * math.sqrt(usual) + 1 - there - ends
             spare = max(spare, more)
             if usual:
@@ -533,8 +533,12 @@ class EngineGate(PoolGate):
         for line in self.lines.order(self.bands.safe_to):
             head = line.queue.peek()
             assert head is not None
+            if now < line.again_at:
+                continue
             replica = self._room(head.item, now)
             if replica is None:
+                if not self._protected(line.band):
+                    line.again_at = now + AGAIN_S
                 reason = self._stands(head, now)
                 late = now + self._takes_s(head.item, now) > head.deadline_at
                 if reason is not None or late:

@@ -61,12 +61,14 @@ class ReplicaWork:
         "_sequence_s",
         "_shrunk_at",
         "context",
+        "counts",
         "decoding",
         "flights",
         "model",
         "pending",
         "seats",
         "shown",
+        "tokens",
         "unread",
     )  # fmt: skip
 
@@ -74,6 +76,8 @@ class ReplicaWork:
         self.model = model
         self.flights: dict[Ticket, Flight] = {}
         self.unread: dict[Ticket, Flight] = {}  # without a first token, in the engine's order
+        self.counts: dict[int, int] = {}  # flights and their tokens by band
+        self.tokens: dict[int, float] = {}
         self.decoding = 0
         self.context = 0.0
         self.pending = 0.0  # tokens of the unread
@@ -90,10 +94,10 @@ class ReplicaWork:
         self._flows: dict[int, float] = {}  # by band, seconds of prompts sent of late
         self._flows_at = 0.0
 
-    def flow(self, now: float, without: set[int]) -> float:
-        """Share of the time that prompts sent of late take, those of some bands left out."""
+    def flow(self, now: float, above: int) -> float:
+        """Share of the time that prompts sent of late take, those of bands over ``above``."""
         self._fade(now)
-        return sum(s for band, s in self._flows.items() if band not in without) / FLOW_S
+        return sum(s for band, s in self._flows.items() if band > above) / FLOW_S
 
     def _fade(self, now: float) -> None:
         passed_s = now - self._flows_at
@@ -101,6 +105,10 @@ class ReplicaWork:
             kept = math.exp(-passed_s / FLOW_S)
             self._flows = {band: kept * s for band, s in self._flows.items() if s > 1e-6}
             self._flows_at = now
+
+    def smaller(self, band: int) -> int:
+        """Flights of this band and those under it."""
+        return sum(count for number, count in self.counts.items() if number <= band)
 
     @property
     def step_s(self) -> float:
@@ -144,6 +152,8 @@ class ReplicaWork:
         """It has a place there."""
         flight = Flight(ticket.band, ticket.input_tokens, output, now)
         self.flights[ticket] = flight
+        self.counts[flight.band] = self.counts.get(flight.band, 0) + 1
+        self.tokens[flight.band] = self.tokens.get(flight.band, 0.0) + flight.context
         flight.due_s = self.pending_s(now) + self.model.first_s
         flight.due_s += self.model.prompt_s(flight.input, self.step_s) + self.model.step_s(
             0, self.context
@@ -158,6 +168,7 @@ class ReplicaWork:
         flight = self.unread.get(ticket)
         if flight is not None:
             self.pending += ticket.input_tokens - flight.input
+            self.tokens[flight.band] += ticket.input_tokens - flight.input
             flight.input = ticket.input_tokens
             flight.context = flight.input + flight.output / 2
 
@@ -229,6 +240,10 @@ class ReplicaWork:
         if flight is None:
             return
         self._pass(now)
+        self.counts[flight.band] -= 1
+        self.tokens[flight.band] -= flight.context
+        if not self.counts[flight.band]:
+            del self.counts[flight.band], self.tokens[flight.band]
         if flight.begun:
             self.decoding -= 1
             self.context = max(0.0, self.context - flight.context) if self.decoding else 0.0
