@@ -1,8 +1,8 @@
 """One pool's waiting line by class, then by band of size; each line fair between its tenants.
 
-Small bands that fit into the engines together go first, the smallest foremost; the others share what
-is left by start-time fair queueing over their work (the smallest start tag first), so that each
-size gets its part and none is starved. Inside a band the line is a ``FairQueue``: fair between
+Small bands that fit into the engines together go first, the smallest foremost; the others share
+what is left by start-time fair queueing over their work (the smallest start tag first), so that
+each size gets its part and none is starved. Inside a band the line is a ``FairQueue``: fair between
 tenants, earliest deadline first.
 """
 

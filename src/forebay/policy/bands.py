@@ -133,11 +133,10 @@ class Usual:
 
 
 class Bands:
-    """All bands of a pool of ``replicas`` engines."""
+    """All bands of a pool of engines."""
 
-    def __init__(self, replicas: int) -> None:
+    def __init__(self) -> None:
         self._bands: dict[tuple[int, int], Band] = {}
-        self._replicas = replicas
         self.usual: list[Usual] = []
         self._smaller: dict[int, list[Usual]] = {}
         self.safe_to = -1
@@ -155,9 +154,10 @@ class Bands:
         found.arrived(input_tokens, output_tokens, left_s, now)
 
     def look(
-        self, model: EngineModel, now: float, replicas: int, most: float, tokens: float
+        self, model: EngineModel, now: float, replicas: int, bounds: tuple[float, float]
     ) -> None:
-        """Plan anew: which bands fit together into ``replicas`` engines of so many places."""
+        """Plan anew: which bands fit together into engines of so many places and tokens each."""
+        most, tokens = bounds
         self._bands = {key: band for key, band in self._bands.items() if band.rate(now) > FORGOTTEN}
         self.usual = [Usual(self._bands[key], now) for key in sorted(self._bands)]
         self.safe_to = -1

@@ -6,99 +6,71 @@ A larger one is let in while
 
 - the places and the KV memory that smaller bands usually need stay free (Little's law), and
 - nobody who is in work, and nobody of a smaller band who comes while its prompt is read, misses a
-  deadline by it, as the learned step times say (``engine_model``).
+  deadline by it, as the learned step times say (``engine_room``, ``engine_model``).
 
-What is not safe shares what the safe leave, max-min fair by work.
+What is not safe shares what the safe leave, max-min fair by work (``band_queue``). All parts of a
+text have the band of the whole.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Sequence
 
 from forebay.policy.band_queue import BandLine, BandQueue
-from forebay.policy.bands import ONE_SIZE, Bands, Usual, band_of
+from forebay.policy.bands import Bands, band_of
 from forebay.policy.engine_model import EngineModel
-from forebay.policy.gate import _RANK, GateSettings, PoolGate, Ticket
-from forebay.policy.quantiles import RecentQuantiles
+from forebay.policy.engine_room import FEW_LARGER, Bounds, EngineRoom, Wanted
+from forebay.policy.gate import LEAST_RETRY_S, MOST_RETRY_S, RANK, SURELY, GateSettings, PoolGate
+from forebay.policy.lateness import Lateness
+from forebay.policy.line_patience import LinePatience
 from forebay.policy.queue import Waiting
-from forebay.policy.replica_work import ReplicaWork
-from forebay.policy.shed import DelayShedder, DrainRate, ShedSettings
+from forebay.policy.replica_work import SEATS, ReplicaWork
+from forebay.policy.ticket import Ticket
 
-LOOK_AGAIN_S = 0.25
+PROGRESS_S = 0.25
 """Between two looks at how quickly one answer is written."""
 LOOK_S = 0.1
-STANDING_WAIT, MOST_WAIT = 0.3, 0.6
-"""Shares of the slack of a band (what its clients allow beyond its time alone) that one may wait:
-where a line stands, and in a burst."""
-PATIENCE = 0.5
-"""Share of the slack of smaller ones in which ends of others are counted as room for them."""
+"""Between two looks at which bands fit together."""
+AGAIN_S = 0.01
+"""So long a line whose first one found no room is passed over."""
 PRIOR = (3e-5, 1e-4)
 """Seconds of a prompt token and of a written one in company, until they are known: for bands."""
 BESIDE = 64.0
-"""Sequences that share a step, for the size of a request."""
-AHEAD = (0, 16, 64, 256, 1024, 4096)
-"""Written tokens from now on, after which the memory held is looked at."""
-TIGHT = 12
-"""Flights that are looked at closely: those nearest to their deadlines."""
-AGAIN_S = 0.004
-"""So long a line whose first one found no room is passed over."""
-REFRESH_S = 0.02
+"""Sequences that share a step, for the size of a request, where the memory is not known."""
+KV_LAST, LARGER_MEMORY = 0.97, 0.9
+"""KV memory that protected ones may fill, and the part of the bound that others may."""
+STANDS = 2
+"""Requests that wait inside an engine at two looks, over which it is taken to be full."""
 
 
 class EngineGate(PoolGate):
-    """See the module."""
+    """See the module; a ``PoolGate`` to those around it."""
 
     def __init__(self, settings: GateSettings, replicas: Sequence[str]) -> None:
         super().__init__(settings, replicas)
         self.model = EngineModel()
-        self.bands = Bands(len(replicas))
+        self.bands = Bands()
+        self.lateness = Lateness()
         self.lines: BandQueue[Ticket] = BandQueue(settings.queue)
-        self.queue = self.lines  # type: ignore[assignment]
+        self.queue = self.lines  # type: ignore[assignment]  # all that others ask of a line
         self.work = tuple(ReplicaWork(self.model) for _ in replicas)
-        self._drains: dict[int, DrainRate] = {}
-        self._shed_at: dict[int, float] = {}
-        self._shedders: dict[int, DelayShedder] = {}
-        self._tight: list[tuple[float, list[tuple[float, float, int, float]]]] = [
-            (-math.inf, []) for _ in replicas
-        ]
-        self._ahead: list[list[float]] = [[0.0] * len(AHEAD) for _ in replicas]
-        self._rests: list[list[float]] = [[] for _ in replicas]
-        self._look_at = -math.inf
-        self._peak = 0
-        self.margin = 0.75
-        self.ease = 1.0
-        self._ends = {True: (0.0, 0, 0), False: (0.0, 0, 0)}  # since when, how many, how many late
-        self._misses: dict[int, _Miss] = {}
-        self._planned_s = 0.0  # of the one that ended last
+        self._rooms = tuple(
+            EngineRoom(self.model, self.bands, self.lateness, work) for work in self.work
+        )
+        self._patience = LinePatience(settings.shed, self.model, self.bands, self.lines)
+        self._looked_at = -math.inf
+        self._peak = 0  # most at work on one replica that were seen to write
 
-    # -- sizes
-
-    def _sized(self, ticket: Ticket) -> None:
-        i, o = ticket.whole_tokens or (ticket.input_tokens, ticket.output_tokens)
-        if ticket.whole_tokens is None and ticket.expected_tokens is not None:
-            o = ticket.expected_tokens
-        ticket.band = band_of(self._work_s(i, o))
-
-    def _work_s(self, i: float, o: float) -> float:
-        if self.model.known:
-            most = self.batch.tokens.bound
-            beside = BESIDE if math.isinf(most) else min(256.0, max(1.0, most / (i + o / 2 + 1)))
-            return self.model.work_s(i, o, beside)
-        return PRIOR[0] * i + PRIOR[1] * o
-
-    def _output(self, ticket: Ticket) -> int:
-        return ticket.output_tokens if ticket.expected_tokens is None else ticket.expected_tokens
-
-    # -- events
+    # What happens to a ticket.
 
     def arrive(self, ticket: Ticket, now: float) -> None:
+        """See ``PoolGate``."""
         self.retries.request()
-        self._sized(ticket)
-        self.bands.arrived(
-            ticket.band, ticket.input_tokens, self._output(ticket), ticket.deadline_at - now, now
-        )
+        output = _output(ticket)
+        ticket.band = band_of(self._size_s(*(ticket.whole_tokens or (ticket.input_tokens, output))))
+        left_s = ticket.deadline_at - now
+        self.bands.arrived(ticket.band, ticket.input_tokens, output, left_s, now)
         self._look(now)
         reason = self._door(ticket, now)
         if reason is not None:
@@ -108,7 +80,7 @@ class EngineGate(PoolGate):
             ticket,
             tenant=ticket.tenant,
             priority=ticket.priority,
-            cost=self._work_s(ticket.input_tokens, self._output(ticket)),
+            cost=self._size_s(ticket.input_tokens, output),
             deadline_at=ticket.deadline_at,
         )
         place.band = ticket.band
@@ -120,488 +92,274 @@ class EngineGate(PoolGate):
             return
         for other in self.lines.push(place, now, ticket.weight):
             self._refuse(other.item, "queue_full")
-        self._changed(ticket.band, now)
+        self._patience.changed(ticket.band, now)
         self._dispatch(now)
 
-    def _look(self, now: float) -> None:
-        if now - self._look_at < LOOK_S:
-            return
-        self._look_at = now
-        if self.model.known:
-            fit = sum(one.admits(now) for one in self.health)
-            most = self.batch.tokens.bound / self.limit.processes
-            seats = min(self._most(), *(one.seats for one in self.work))
-            self.bands.look(self.model, now, fit, seats, most)
-
     def correct(self, ticket: Ticket, cost: float) -> None:
+        """See ``PoolGate``."""
         super().correct(ticket, cost)
-        if ticket.state == "sent":
-            self.work[ticket.replica].corrected(ticket)
+        for work in self.work:
+            work.corrected(ticket)
 
     def asked(self, ticket: Ticket, now: float) -> None:
+        """See ``PoolGate``."""
         super().asked(ticket, now)
-        if ticket.state == "sent":
-            self.work[ticket.replica].asked(ticket, now)
+        for work in self.work:
+            work.asked(ticket, now)
 
     def progress(self, ticket: Ticket, tokens: int, now: float) -> None:
+        """See ``PoolGate``."""
         if ticket.state != "sent":
             return
         self.health[ticket.replica].alive(ticket, now)
-        work = self.work[ticket.replica]
         if ticket.first_token_at is None:
             ticket.first_token_at = ticket.sampled_at = now
             self._first_token(now - ticket.sent_at)
-            work.began(ticket, now)
-        elif now - ticket.sampled_at < LOOK_AGAIN_S:
+            self.work[ticket.replica].began(ticket, now)
+        elif now - ticket.sampled_at < PROGRESS_S:
             return
         else:
-            work.wrote(ticket, tokens, now)
+            self.work[ticket.replica].wrote(ticket, tokens, now)
             ticket.sampled_at = now
             self._peak = max(self._peak, self.loads[ticket.replica].requests)
         self.batch.written += tokens - ticket.sampled_tokens
         ticket.sampled_tokens = tokens
 
     def finish(self, ticket: Ticket, now: float, *, ok: bool | None) -> None:
+        """See ``PoolGate``."""
         if ticket.state == "refused":
             return  # it held nothing: no reason to look again
         if ticket.state == "waiting":
             self.lines.remove(ticket.place)
-            self._changed(ticket.band, now)
+            self._patience.changed(ticket.band, now)
         elif ticket.state == "sent":
             if ok is not False:
                 self.work[ticket.replica].wrote(ticket, ticket.output_tokens, now)
+            planned_s = self._planned_s(ticket)
             in_flight = self._give_back(ticket, now, ok=ok)
             self.batch.written += max(0, ticket.output_tokens - ticket.sampled_tokens)
-            self._learn(ticket, now, in_flight, ok)
+            if ok is not None or now >= ticket.deadline_at:
+                self._ended(ticket, now, in_flight, planned_s if ok is not False else 0.0)
         ticket.end("done")
         self._look(now)
         self._dispatch(now)
 
-    def _learn(self, ticket: Ticket, now: float, in_flight: int, ok: bool | None) -> None:
-        if ok is None and now < ticket.deadline_at:
-            return
-        took_s = now - ticket.sent_at
-        alone = self.model.alone_s(ticket.input_tokens, max(1, ticket.output_tokens))
-        late = took_s > NEAR * (ticket.deadline_at - ticket.sent_at) or not ok
-        self._adapt(late, safe=self._protected(ticket.band), now=now)
-        planned_s = self._planned_s
-        if planned_s > 0 and ticket.output_tokens > 0:
-            share = min(1.0, ticket.output_tokens / max(1, self._output(ticket)))
-            size = ticket.band // ONE_SIZE
-            found = self._misses.get(size)
-            if found is None:
-                found = self._misses[size] = _Miss()
-            found.ended(took_s / (planned_s * share), in_flight)
-        if alone > 0:
-            self.tail.observe(took_s / alone, long=not self._safe(ticket.band))
-        self._peak = max(self._peak, in_flight)
-
-    def _adapt(self, late: bool, *, safe: bool, now: float) -> None:
-        """Let larger ones in less where safe ones are nearly late, and the others where these are.
-
-        Additive up, more down, once in a while: what many learn at once is one mistake.
-        """
-        began_at, ended, missed = self._ends[safe]
-        ended, missed = ended + 1, missed + late
-        if now - began_at < ADAPT_S:
-            self._ends[safe] = (began_at, ended, missed)
-            return
-        self._ends[safe] = (now, 0, 0)
-        step = -LESS if missed > MISSES * ended else MORE
-        if safe:
-            self.margin = min(MOST_MARGIN, max(LEAST_MARGIN, self.margin + step))
-        else:
-            self.ease = min(MOST_EASE, max(LEAST_MARGIN, self.ease + step))
-
-    def _send(self, ticket: Ticket, replica: int, now: float) -> None:
-        planned_s = self._plain_s(ticket, replica, now) if self.model.known else 0.0
-        super()._send(ticket, replica, now)
-        output = self._output(ticket)
-        self.work[replica].sent(ticket, output, now)
-        self.work[replica].flights[ticket].planned_s = planned_s
-        for place, tokens in enumerate(AHEAD):
-            if tokens <= output:
-                self._ahead[replica][place] += ticket.input_tokens + tokens
-
-    def _give_back(self, ticket: Ticket, now: float, ok: bool | None) -> int:
-        flight = self.work[ticket.replica].flights.get(ticket)
-        self._planned_s = 0.0 if flight is None else flight.planned_s
-        self.work[ticket.replica].ended(ticket, now)
-        return super()._give_back(ticket, now, ok)
-
     def signals(self, replica: int, *, waiting: int | None, kv_use: float | None) -> None:
+        """See ``PoolGate``; where requests wait in an engine, its places are learned by it."""
         before = self.loads[replica].waiting
         super().signals(replica, waiting=waiting, kv_use=kv_use)
-        self.loads[replica].most = math.inf
-        work, stays = self.work[replica], min(before, waiting or 0)
-        now = work.now
-        if work.stuck(now) and stays > 2:
-            work.full(now)
-        elif waiting == 0:
-            work.free(now)
+        self.loads[replica].most = math.inf  # ``seats`` say it better
+        work = self.work[replica]
         work.shown = waiting is not None
+        if work.stuck(work.now) and min(before, waiting or 0) > STANDS:
+            work.full(work.now)
+        elif waiting == 0:
+            work.free(work.now)
 
     def places(self, replica: int) -> int:
-        return max(1, int(min(self._most(), self.work[replica].seats)))
+        """See ``PoolGate``."""
+        return max(1, int(min(self._trusted(), self._seats(replica))))
+
+    def drain_s(self, priority: str = "low") -> float | None:
+        """Seconds in which what waits in front of a newcomer will have been worked off."""
+        return self.lines.cost / len(self.loads) if self.lines else None
 
     def statistics(self) -> dict[str, float]:
         """What a gate shows, and what is known of its engines."""
         places = [self.places(at) for at in range(len(self.loads))]
-        known = {"limit": min(places, default=0), "base": self.model.fixed_s}
-        return {**super().statistics(), **known, **self.model.statistics()}
+        known = {"limit": float(min(places, default=0)), "base": self.model.fixed_s}
+        learned = {**self.model.statistics(), **self.lateness.statistics()}
+        return {**super().statistics(), **known, **learned}
 
-    # -- lines
+    # What is known of engines.
 
-    def _changed(self, band: int, now: float) -> None:
-        """The lines of a band filled or emptied."""
-        waiting = self._waiting_in(band)
-        drain = self._drains.get(band)
-        if drain is None:
-            drain = self._drains[band] = DrainRate()
-        drain.at(now, busy=bool(waiting))
-        shedder = self._shedder_of(band, now)
-        if waiting:
-            shedder.occupied(now, waiting)
-        else:
-            shedder.emptied(now, 0)
+    def _size_s(self, input_tokens: int, output_tokens: int) -> float:
+        """Engine time of such a request, in a batch as full as the memory allows."""
+        if not self.model.known:
+            return PRIOR[0] * input_tokens + PRIOR[1] * output_tokens
+        beside, most = BESIDE, self.batch.tokens.bound
+        if not math.isinf(most):
+            beside = min(SEATS, max(1.0, most / (input_tokens + output_tokens / 2 + 1)))
+        return self.model.work_s(input_tokens, output_tokens, beside)
 
-    def _waiting_in(self, band: int) -> int:
-        return self.lines.waiting(band)
-
-    def _shedder_of(self, band: int, now: float) -> DelayShedder:
-        found = self._shedders.get(band)
-        if found is None or (now - self._shed_at[band] > 5.0 and not self._waiting_in(band)):
-            self._shed_at[band] = now
-            shed = self._settings.shed
-            alone_s, slack_s = self._alone_s(band)
-            scaled = ShedSettings(
-                target_s=max(shed.target_s, min(STANDING_WAIT * slack_s, 8 * alone_s)),
-                interval_s=max(shed.interval_s, alone_s),
-                max_wait_s=max(shed.max_wait_s, min(MOST_WAIT * slack_s, 16 * alone_s)),
-            )
-            found = self._shedders[band] = DelayShedder(scaled)
-        return found
-
-    def _alone_s(self, band: int) -> tuple[float, float]:
-        found = self.bands.get(band)
-        if found is None or not self.model.known:
-            return 0.0, 0.0
-        allowed_s = found.usual[2]
-        alone_s = self.model.alone_s(*found.urgent)
-        return alone_s, max(0.0, allowed_s - alone_s)
-
-    # -- decisions
-
-    def _safe(self, band: int) -> bool:
-        return band <= self.bands.safe_to
+    def _look(self, now: float) -> None:
+        """Find out now and then which bands fit together."""
+        if now - self._looked_at < LOOK_S or not self.model.known:
+            return
+        self._looked_at = now
+        fit = sum(one.admits(now) for one in self.health)
+        tokens = self.batch.tokens.bound / self.limit.processes
+        places = min(self.places(at) for at in range(len(self.loads)))
+        self.bands.look(self.model, now, fit, Bounds(places, tokens))
 
     def _protected(self, band: int) -> bool:
         """Whether it is safe, and larger ones are there from which it must be protected.
 
         Else whom it waits for is of its own size or smaller, and letting in more helps nobody.
         """
-        if not self._safe(band):
+        if band > self.bands.safe_to:
             return False
-        larger = tokens = 0.0
-        for one in self.work:
-            for number, held in one.tokens.items():
-                tokens += held
-                if number >= band + ONE_SIZE:
-                    larger += held
-        return larger > FEW_LARGER * tokens
+        tokens = sum(one.held() for one in self.work)
+        return sum(one.held(larger_than=band) for one in self.work) > FEW_LARGER * tokens
 
-    def _most(self) -> int:
-        settings = self._settings.limit
-        most = max(settings.initial * 4, 2 * self._peak)
-        return max(1, min(settings.most, most) // self.limit.processes)
+    def _wanted(self, ticket: Ticket, *, safe: bool) -> Wanted:
+        return Wanted(ticket.band, ticket.input_tokens, _output(ticket), ticket.deadline_at, safe)
+
+    def _trusted(self) -> float:
+        """Places by what was tried: twice as many as were seen to write at once."""
+        limit = self._settings.limit
+        most = min(float(limit.most), max(self.limit.cold * self.limit.processes, 2.0 * self._peak))
+        return max(1.0, most / self.limit.processes)
+
+    def _seats(self, replica: int) -> float:
+        """Sequences the engine takes at once, or this process's part while that is a guess."""
+        seats = self.work[replica].seats
+        return seats / self.limit.processes if seats == SEATS else seats
+
+    def _planned_s(self, ticket: Ticket) -> float:
+        flight = self.work[ticket.replica].flights.get(ticket)
+        return 0.0 if flight is None else flight.planned_s
+
+    def _ended(self, ticket: Ticket, now: float, in_flight: int, planned_s: float) -> None:
+        """Learn from one that ended, or that its deadline ended."""
+        self._peak = max(self._peak, in_flight)
+        took_s, written = now - ticket.sent_at, max(1, ticket.output_tokens)
+        allowed_s = ticket.deadline_at - ticket.sent_at
+        share = took_s / allowed_s if planned_s and now < ticket.deadline_at else math.inf
+        self.lateness.ended(share, safe=self._protected(ticket.band), now=now)
+        if planned_s > 0 and ticket.output_tokens:
+            done = min(1.0, ticket.output_tokens / max(1, _output(ticket)))
+            self.lateness.missed(ticket.band, took_s / (planned_s * done), in_flight)
+        alone_s = self.model.alone_s(ticket.input_tokens, written)
+        if alone_s > 0:
+            self.tail.observe(took_s / alone_s, long=ticket.band > self.bands.safe_to)
+
+    # Decisions.
+
+    def _send(self, ticket: Ticket, replica: int, now: float) -> None:
+        wanted, room = self._wanted(ticket, safe=False), self._rooms[replica]
+        planned_s = room.takes_s(wanted, now) if self.model.known else 0.0
+        super()._send(ticket, replica, now)
+        self.work[replica].sent(ticket, wanted.output, now, planned_s)
+        room.sent(wanted.input, wanted.output)
+
+    def _give_back(self, ticket: Ticket, now: float, ok: bool | None) -> int:
+        for work in self.work:  # a second attempt may have moved it
+            work.ended(ticket, now)
+        return super()._give_back(ticket, now, ok)
+
+    def _refuse(self, ticket: Ticket, reason: str) -> None:
+        super()._refuse(ticket, reason)
+        if reason in ("queue_delay", "queue_full"):
+            # Its own line is what it would wait for.
+            wait_s = self._patience.wait_s(ticket, len(self.loads)) or 0.0
+            ticket.retry_after_s = min(MOST_RETRY_S, max(LEAST_RETRY_S, wait_s))
 
     def _door(self, ticket: Ticket, now: float) -> str | None:
         room = self.has_room(ticket, now)
-        if not room and self._pressed():
-            if _RANK[ticket.priority] > _RANK[self.min_priority]:
-                return "low_priority"
+        if not room and self._pressed() and RANK[ticket.priority] > RANK[self.min_priority]:
+            return "low_priority"
         left_s = ticket.deadline_at - now
         if left_s <= 0:
             return "deadline"
         if self._out(now):
             return "engines_out"
-        wait_s = 0.0 if room else self._wait_s(ticket) or 0.0
+        wait_s = 0.0 if room else self._patience.wait_s(ticket, len(self.loads)) or 0.0
         takes_s = self._takes_s(ticket, now)
         if wait_s + takes_s > left_s and not self._may_try(takes_s, left_s, now):
             return "deadline"
         if room or self._protected(ticket.band):
             return None
-        shedder = self._shedder_of(ticket.band, now)
-        most_s = shedder.most_wait_s(now, excused=not self.model.known)
+        most_s = self._patience.most_wait_s(ticket.band, now)
         return "queue_delay" if wait_s > most_s else None
 
-    def _wait_s(self, ticket: Ticket) -> float | None:
-        drain = self._drains.get(ticket.band)
-        if drain is None:
-            return None
-        line = self.lines.line(ticket.priority, ticket.band)
-        ahead = line.queue.cost_ahead(
-            ticket.tenant, ticket.priority, ticket.deadline_at, ticket.weight
-        )
-        if drain.rate() is None:
-            # Work is in seconds of an engine: one that gives all its time is the best there is.
-            return ahead / len(self.loads)
-        return drain.wait_s(ahead)
-
-    def _takes_s(self, ticket: Ticket, now: float) -> float:  # type: ignore[override]
+    def _takes_s(self, ticket: Ticket, now: float) -> float:
+        least_s = self._settings.least_s
         if not self.model.known:
-            return self._settings.least_s
-        output, protected = ticket.expected_tokens, self._protected(ticket.band)
-        best = math.inf
-        for at in range(len(self.loads)):
-            work = self.work[at]
-            if output is None:
-                own = self.model.prompt_s(ticket.input_tokens, work.step_s)
-                takes = SURE * (own + self.model.fixed_s)
-            elif protected:
-                takes = self._plain_s(ticket, at, now) * self._speed(at, [], now)
-            else:
-                takes = self._plain_s(ticket, at, now) * self._stretch(at, ticket.band)
-            best = min(best, takes)
-        return max(self._settings.least_s, best)
-
-    def _stretch(self, at: int, band: int) -> float:
-        """How much longer than planned it takes there: as learned, less in less company."""
-        found = self._misses.get(band // ONE_SIZE)
-        if found is None:
-            return 1.0
-        if found.factor <= 1:
-            return found.factor
-        crowd = len(self.work[at].flights) / max(1.0, found.crowd)
-        return 1 + (found.factor - 1) * min(1.0, crowd)
-
-    def _plain_s(self, ticket: Ticket, at: int, now: float) -> float:
-        """Seconds that it takes there as the model says."""
-        model, work, output = self.model, self.work[at], self._output(ticket)
-        context = work.context + ticket.input_tokens + output / 2
-        takes = work.pending_s(now) + model.prompt_s(ticket.input_tokens, work.step_s)
-        # Prompts that come later are read after its own, and slow only what it writes.
-        speed = self._speed(at, self.bands.smaller(ticket.band), now)
-        return takes + output * model.step_s(work.decoding + 1, context) / speed
-
-    def _speed(self, at: int, smaller: list[Usual], now: float) -> float:
-        """Share of the time that prompts leave: of the smaller as they come, of others as sent."""
-        busy = sum(one.reads_s for one in smaller)
-        busy += self.work[at].flow(now, smaller[-1].band if smaller else -1)
-        return max(0.1, 1 - busy)
+            return least_s
+        if ticket.expected_tokens is None:
+            first_s = self.model.prompt_s(ticket.input_tokens) + self.model.fixed_s
+            return max(least_s, SURELY * first_s)
+        wanted = self._wanted(ticket, safe=self._protected(ticket.band))
+        takes_s = math.inf
+        for room, work in zip(self._rooms, self.work, strict=True):
+            one_s = room.takes_s(wanted, now)
+            if not wanted.safe:
+                one_s *= self.lateness.stretch(wanted.band, len(work.flights))
+            takes_s = min(takes_s, one_s)
+        return max(least_s, takes_s)
 
     def _fit(self, ticket: Ticket, now: float) -> list[int]:
-        safe = self._protected(ticket.band)
-        smaller = self.bands.smaller(ticket.band)
-        most = int(self._most() * (1 - self.hold))
+        wanted = self._wanted(ticket, safe=self._protected(ticket.band))
         tokens = self.batch.tokens.bound * (1 - self.hold) / self.limit.processes
-        tokens *= 1.0 if safe else LARGER_MEMORY
-        fit = [
-            at
-            for at, load in enumerate(self.loads)
-            if (not load.full or (safe and (load.kv_use or 0.0) < KV_LAST))
-            and load.requests < load.most
-            and self.health[at].admits(now)
-            and (
-                not load.requests
-                or (
-                    load.requests < min(most, self.work[at].seats)
-                    and self._holds(at, ticket, now, tokens)
-                    and self._harmless(
-                        at, ticket, now, smaller, safe, (self.work[at].seats, tokens)
-                    )
-                )
-            )
-        ]
+        tokens *= 1.0 if wanted.safe else LARGER_MEMORY
+        trusted = self._trusted() * (1 - self.hold)
+        fit = []
+        for at, load in enumerate(self.loads):
+            if load.full and not (wanted.safe and (load.kv_use or 0.0) < KV_LAST):
+                continue
+            if self.health[at].admits(now) and (
+                not load.requests or self._takes(at, wanted, now, (trusted, tokens))
+            ):
+                fit.append(at)
         return [at for at in fit if not self.loads[at].crowded] or fit
 
-    def _holds(self, at: int, ticket: Ticket, now: float, tokens: float) -> bool:
-        """Whether its memory lasts, at every moment ahead, for what is there and for it."""
-        if math.isinf(tokens):
-            return True
-        self._tightest(at, now)
-        output = self._output(ticket)
-        return all(
-            held + ticket.input_tokens + ahead <= tokens
-            for ahead, held in zip(AHEAD, self._ahead[at], strict=True)
-            if ahead <= output
-        )
-
-    def _harmless(
-        self,
-        at: int,
-        ticket: Ticket,
-        now: float,
-        smaller: list[Usual],
-        safe: bool,
-        room: tuple[float, float],
-    ) -> bool:
-        """Whether it takes nothing that smaller ones need, and makes nobody late."""
-        model, work, load = self.model, self.work[at], self.loads[at]
-        if not model.known:
-            return load.cost + ticket.cost <= self._settings.cold_tokens / self.limit.processes
-        if smaller and not self._leaves(at, ticket, now, smaller, room):
+    def _takes(self, at: int, wanted: Wanted, now: float, most: tuple[float, float]) -> bool:
+        """Whether one more is welcome there, beside those at work."""
+        load, seats, tokens = self.loads[at], self._seats(at), most[1]
+        if load.requests >= max(1.0, min(most[0], seats)):
             return False
-        if safe and not smaller:
-            return True
-        if ticket.input_tokens > 2 * model.longest:
-            # Nothing is known of prompts so long: one at a time shows it.
-            return work.pending <= 0.1 * ticket.input_tokens
-        output = self._output(ticket)
-        context = work.context + ticket.input_tokens + output / 2
-        step = model.step_s(work.decoding + 1, context)
-        prompt = work.pending_s(now) + model.prompt_s(ticket.input_tokens, work.step_s)
-        speed = self._speed(at, smaller, now)
-        stretch = self._stretch(at, ticket.band)
-        for one in smaller:
-            own = model.prompt_s(one.urgent_input, step) + one.urgent_output * step
-            takes = (prompt + own) / speed
-            if takes > self.margin * one.allowed_s:
-                return False
-        if not safe:
-            allowed = max(OWN_SHARE, self.ease) * (ticket.deadline_at - now)
-            if stretch * (prompt + output * step) / speed > allowed:
-                return False
-        for deadline_at, rest, band, spare in self._tightest(at, now):
-            if safe and band > ticket.band - ONE_SIZE:
-                continue
-            left = deadline_at - now - spare
-            needs = (prompt + rest * step) * self._stretch(at, band)
-            if needs > left * speed and rest * step < left:
-                return False
-        return True
-
-    def _leaves(
-        self, at: int, ticket: Ticket, now: float, smaller: list[Usual], room: tuple[float, float]
-    ) -> bool:
-        """Whether places and memory are left for the smaller ones that come before others end."""
-        self._tightest(at, now)
-        work = self.work[at]
-        step = max(1e-6, work.step_s)
-        usual = held = spare = memory = 0.0
-        for one in smaller:
-            usual += one.at_work
-            held += one.at_work * (one.input + one.output / 2)
-            takes_s = self.model.prompt_s(one.urgent_input, step) + one.urgent_output * step
-            patient_s = PATIENCE * max(0.0, one.allowed_s - takes_s)
-            ends = bisect_right(self._rests[at], patient_s / step)
-            there = work.smaller(one.band)
-            more = usual + 2 * math.sqrt(usual) + 1 - there - ends
-            spare = max(spare, more)
-            if usual:
-                memory = max(memory, more * held / usual)
-        if self.loads[at].requests + 1 + spare > room[0]:
-            return False
-        return self._holds(at, ticket, now, room[1] - memory)
-
-    def _tightest(self, at: int, now: float) -> list[tuple[float, float, int, float]]:
-        """Flights nearest to their deadlines: deadline, tokens left, band."""
-        made_at, found = self._tight[at]
-        if now - made_at < REFRESH_S:
-            return found
-        work = self.work[at]
-        step = max(1e-6, self.model.step_s(work.decoding, work.context))
-        rows = []
-        ahead = [0.0] * len(AHEAD)
-        for ticket, flight in work.flights.items():
-            if flight.begun:
-                rest = max(1.0, flight.output - flight.seen - (now - flight.seen_at) / step)
-            else:
-                rest = float(flight.output)
-            there = flight.input + flight.output - rest
-            for place, tokens in enumerate(AHEAD):
-                if tokens > rest:
-                    break
-                ahead[place] += there + tokens
-            share = self.margin if flight.band <= self.bands.safe_to else self.ease
-            spare = (1 - share) * (ticket.deadline_at - ticket.sent_at)
-            end = ticket.deadline_at
-            rows.append((end - spare - rest * step, end, rest, flight.band, spare))
-        rows.sort()
-        self._rests[at] = sorted(row[2] for row in rows)
-        found = [row[1:] for row in rows[:TIGHT]]
-        self._tight[at], self._ahead[at] = (now, found), ahead
-        return found
+        if not self.model.known:
+            held = load.cost + wanted.input + wanted.output
+            return held <= min(tokens, self._settings.cold_tokens / self.limit.processes)
+        room = self._rooms[at]
+        return room.holds(wanted, now, tokens) and room.harmless(wanted, now, Bounds(seats, tokens))
 
     def _dispatch(self, now: float) -> None:
-        while self.lines:
-            if not self._dispatch_one(now):
-                break
+        while self.lines and self._dispatch_one(now):
+            pass
 
     def _dispatch_one(self, now: float) -> bool:
         """Send or refuse the first head that can be; False: all wait on."""
         for line in self.lines.order(self.bands.safe_to):
-            head = line.queue.peek()
-            assert head is not None
             if now < line.again_at:
                 continue
+            head = line.queue.peek()
+            assert head is not None
             replica = self._room(head.item, now)
-            if replica is None:
-                if not self._protected(line.band):
-                    line.again_at = now + AGAIN_S
-                reason = self._stands(head, now)
-                late = now + self._takes_s(head.item, now) > head.deadline_at
-                if reason is not None or late:
-                    self.lines.remove(head)
-                    self._changed(line.band, now)
-                    self._refuse(head.item, reason or "deadline")
-                    return True
-                continue
-            self._take(line, head, replica, now)
-            return True
+            if replica is not None:
+                self._take(line, head, replica, now)
+                return True
+            if not self._protected(line.band):
+                line.again_at = now + AGAIN_S
+            reason = self._stands(head, now)
+            if reason is None and now + self._takes_s(head.item, now) > head.deadline_at:
+                reason = "deadline"
+            if reason is not None:
+                self.lines.remove(head)
+                self._patience.changed(line.band, now)
+                self._refuse(head.item, reason)
+                return True
         return False
 
     def _take(
         self, line: BandLine[Ticket], head: Waiting[Ticket], replica: int, now: float
     ) -> None:
-        waited = now - head.queued_at
-        tag = line.tag
+        """Send the head of a line, unless it comes too late or the line stands."""
+        tag, ticket = line.tag, head.item
         self.lines.take(line)
-        ticket = head.item
         if now + self._takes_s(ticket, now) >= ticket.deadline_at:
             line.tag = tag
             self._refuse(ticket, "deadline")
-        elif not self._protected(line.band) and self._shedder_of(line.band, now).sheds(
-            waited, now, self._waiting_in(line.band)
-        ):
+        elif not self._protected(line.band) and self._patience.sheds(line.band, head, now):
             line.tag = tag
             self._refuse(ticket, "queue_delay")
         else:
-            drain = self._drains.get(line.band)
-            if drain is not None:
-                drain.done(head.cost, now)
+            self._patience.sent(line.band, head.cost, now)
             self._send(ticket, replica, now)
-        self._changed(line.band, now)
+        self._patience.changed(line.band, now)
 
 
-class _Miss:
-    """How much longer than planned requests of one size take of late, and in what company."""
-
-    __slots__ = ("_seen", "crowd", "factor")
-
-    def __init__(self) -> None:
-        self._seen = RecentQuantiles(least=0.1, memory=60)
-        self.crowd = 0.0
-        self.factor = 1.0
-
-    def ended(self, ratio: float, in_flight: int) -> None:
-        """Note one: taken over planned, and how many were at work."""
-        self._seen.add(ratio)
-        self.crowd += 0.05 * (in_flight - self.crowd)
-        if self._seen.count % 8 == 0:
-            self.factor = min(MOST_MISS, max(LEAST_MISS, self._seen.at(USUAL_MISS) or 1.0))
-
-
-SURE = 0.5
-USUAL_MISS, LEAST_MISS, MOST_MISS = 0.6, 1.0, 3.0
-"""Quantile of how much longer than planned requests take of late, by which plans are stretched."""
-OWN_SHARE = 0.95
-"""Of its time, in which a request must probably end to be let in."""
-KV_LAST, LARGER_MEMORY = 0.97, 0.9
-"""KV memory that protected ones may fill, and the part of the bound that others may."""
-FEW_LARGER = 0.05
-"""Share of the tokens at work up to which larger ones are not what the others wait for."""
-NEAR = 0.85
-"""Of its time, from which an answer counts as nearly late."""
-MISSES, LESS, MORE, ADAPT_S = 0.04, 0.06, 0.015, 0.2
-LEAST_MARGIN, MOST_MARGIN, MOST_EASE = 0.4, 0.85, 1.5
+def _output(ticket: Ticket) -> int:
+    """Tokens it will probably write."""
+    return ticket.output_tokens if ticket.expected_tokens is None else ticket.expected_tokens

@@ -34,7 +34,10 @@ SHORTEST_S = 1e-5
 class _Bins:
     """Means of rows (features, what was measured, weight) by condition."""
 
-    __slots__ = ("_rows", "_width")
+    __slots__ = (
+        "_rows",
+        "_width",
+    )
 
     def __init__(self, width: int) -> None:
         self._rows: dict[tuple[int, ...], tuple[list[float], list[float]]] = {}
@@ -123,8 +126,19 @@ def _solved(rows: list[list[float]]) -> list[float]:
 class EngineModel:
     """Seconds of one engine, from input and output tokens; see the module for the terms."""
 
-    __slots__ = ("_firsts", "_seen", "_steps", "beside_s", "chunk", "context_s", "first_s", "fixed_s", "longest",
-                 "prefill_s", "sequence_s", "square_s")  # fmt: skip
+    __slots__ = (
+        "_firsts",
+        "_seen",
+        "_steps",
+        "beside_s",
+        "chunk",
+        "context_s",
+        "first_s",
+        "fixed_s",
+        "longest",
+        "prefill_s",
+        "sequence_s",
+    )
 
     def __init__(self) -> None:
         self._firsts = _Bins(3)

@@ -193,7 +193,7 @@ class PoolGate:
         failed = ticket.replica
         self._give_back(ticket, now, ok=False)
         ticket.state = "lost"
-        left_s, needs_s = ticket.deadline_at - now, self._takes_s(ticket)
+        left_s, needs_s = ticket.deadline_at - now, self._takes_s(ticket, now)
         others = [at for at in self._fit(ticket, now) if at != failed]
         may = bool(others) and self.retries.take(
             ticket.attempts, remaining_s=left_s, needs_s=needs_s
@@ -298,16 +298,15 @@ class PoolGate:
 
     def _door(self, ticket: Ticket, now: float) -> str | None:
         # A long tail is no reason to refuse anybody while there is room for all.
-        if self._pressed():
-            if _RANK[ticket.priority] > _RANK[self.min_priority]:
-                return "low_priority"
+        if self._pressed() and RANK[ticket.priority] > RANK[self.min_priority]:
+            return "low_priority"
         left_s = ticket.deadline_at - now
         if left_s <= 0:
             return "deadline"
         wait_s = 0.0 if self.has_room(ticket, now) else self._wait_s(ticket) or 0.0
         if self._out(now):
             return "engines_out"
-        takes_s = self._takes_s(ticket)
+        takes_s = self._takes_s(ticket, now)
         if wait_s + takes_s > left_s and not self._may_try(takes_s, left_s, now):
             return "deadline"
         # Until its rate is known, a pool is trusted with one more round of what it holds.
@@ -348,7 +347,7 @@ class PoolGate:
             for one in self.health:
                 one.expect(usual)
 
-    def _takes_s(self, ticket: Ticket) -> float:
+    def _takes_s(self, ticket: Ticket, now: float) -> float:
         """How long it probably takes; as in an empty pool while half of the room is free.
 
         At least, where nobody knows how much will be written: for a first token in an empty pool.
@@ -373,7 +372,7 @@ class PoolGate:
 
     def _half_full(self) -> bool:
         in_flight = sum(load.requests for load in self.loads)
-        return 2 * in_flight >= self.limit.limit * len(self.loads)
+        return 2 * in_flight >= sum(self.places(at) for at in range(len(self.loads)))
 
     def _pressed(self) -> bool:
         """Whether somebody waits or half of the room is taken."""
@@ -440,7 +439,7 @@ class PoolGate:
             assert taken is head
             ticket = taken.item
             # Without the door's margin: who was let in is sent away only when there is no hope.
-            takes_s = self._takes_s(ticket) / self.service.safety
+            takes_s = self._takes_s(ticket, now) / self.service.safety
             if now + takes_s >= ticket.deadline_at:
                 # Better nothing than an answer nobody waits for any more.
                 self._refuse(ticket, "deadline")
@@ -496,4 +495,4 @@ class PoolGate:
         return (ticket.deadline_at - ticket.sent_at) / steps
 
 
-_RANK: dict[Priority, int] = {name: rank for rank, name in enumerate(CLASSES)}
+RANK: dict[Priority, int] = {name: rank for rank, name in enumerate(CLASSES)}

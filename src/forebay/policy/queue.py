@@ -40,8 +40,17 @@ class Waiting(Generic[T]):
     """One request in line; ``item`` is the caller's own."""
 
     __slots__ = (
-        "band", "cost", "deadline_at", "item", "priority", "queued_at", "state", "tag", "tenant", "weight",
-    )  # fmt: skip
+        "band",
+        "cost",
+        "deadline_at",
+        "item",
+        "priority",
+        "queued_at",
+        "state",
+        "tag",
+        "tenant",
+        "weight",
+    )
 
     def __init__(
         self, item: T, *, tenant: str, priority: Priority, cost: float, deadline_at: float
@@ -61,7 +70,16 @@ class Waiting(Generic[T]):
 class _Line(Generic[T]):
     """A tenant's waiting requests in one class, earliest deadline first."""
 
-    __slots__ = ("cost", "finish", "heap", "live", "ordered", "start", "tenant", "weight")
+    __slots__ = (
+        "cost",
+        "finish",
+        "heap",
+        "live",
+        "ordered",
+        "start",
+        "tenant",
+        "weight",
+    )
 
     def __init__(self, tenant: str) -> None:
         self.tenant = tenant
@@ -97,7 +115,16 @@ class _Line(Generic[T]):
 class _Class(Generic[T]):
     """The tenants of one class in order of their start tags."""
 
-    __slots__ = ("cost", "lines", "live", "order", "tags", "virtual", "waiting", "weight")
+    __slots__ = (
+        "cost",
+        "lines",
+        "live",
+        "order",
+        "tags",
+        "virtual",
+        "waiting",
+        "weight",
+    )
 
     def __init__(self) -> None:
         self.lines: dict[str, _Line[T]] = {}

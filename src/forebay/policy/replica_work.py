@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from forebay.policy.bands import ONE_SIZE
 from forebay.policy.engine_model import EngineModel
 from forebay.policy.ticket import Ticket
 
@@ -24,8 +25,20 @@ PEAK_S = 5.0
 class Flight:
     """One request on a replica."""
 
-    __slots__ = ("at", "band", "before", "begun", "context", "due_s", "input", "output", "planned_s", "seen", "seen_at",
-                 "snap")  # fmt: skip
+    __slots__ = (
+        "at",
+        "band",
+        "before",
+        "begun",
+        "context",
+        "due_s",
+        "input",
+        "output",
+        "planned_s",
+        "seen",
+        "seen_at",
+        "snap",
+    )
 
     def __init__(self, band: int, input_tokens: int, output_tokens: int, now: float) -> None:
         self.band = band
@@ -70,7 +83,7 @@ class ReplicaWork:
         "shown",
         "tokens",
         "unread",
-    )  # fmt: skip
+    )
 
     def __init__(self, model: EngineModel) -> None:
         self.model = model
@@ -106,9 +119,12 @@ class ReplicaWork:
             self._flows = {band: kept * s for band, s in self._flows.items() if s > 1e-6}
             self._flows_at = now
 
-    def smaller(self, band: int) -> int:
-        """Flights of this band and those under it."""
-        return sum(count for number, count in self.counts.items() if number <= band)
+    def held(self, larger_than: int | None = None) -> float:
+        """Tokens at work; ``larger_than``: of those of another, larger size than that band."""
+        if larger_than is None:
+            return sum(self.tokens.values())
+        least = larger_than + ONE_SIZE
+        return sum(tokens for band, tokens in self.tokens.items() if band >= least)
 
     @property
     def step_s(self) -> float:
@@ -148,9 +164,10 @@ class ReplicaWork:
         """When something happened last."""
         return self._at
 
-    def sent(self, ticket: Ticket, output: int, now: float) -> None:
+    def sent(self, ticket: Ticket, output: int, now: float, planned_s: float = 0.0) -> None:
         """It has a place there."""
         flight = Flight(ticket.band, ticket.input_tokens, output, now)
+        flight.planned_s = planned_s
         self.flights[ticket] = flight
         self.counts[flight.band] = self.counts.get(flight.band, 0) + 1
         self.tokens[flight.band] = self.tokens.get(flight.band, 0.0) + flight.context

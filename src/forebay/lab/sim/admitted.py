@@ -19,7 +19,7 @@ from forebay.policy.admission import (
     PoolAdmission,
     PoolRule,
 )
-from forebay.policy.engine_gate import LOOK_AGAIN_S, EngineGate
+from forebay.policy.engine_gate import PROGRESS_S, EngineGate
 from forebay.policy.gate import PoolGate, Ticket
 
 TICK_S = 0.05
@@ -123,7 +123,7 @@ class AdmittedRouter:
         """Tell how far the long answers have come, as a server sees by their streams."""
         for ticket, job in self._jobs.items():
             entry = job.state
-            if ticket.first_token_at is not None and now - ticket.sampled_at >= LOOK_AGAIN_S:
+            if ticket.first_token_at is not None and now - ticket.sampled_at >= PROGRESS_S:
                 assert isinstance(entry, Entry)
                 assert entry.gate is not None
                 entry.gate.progress(ticket, self._fleet.written(job), now)
