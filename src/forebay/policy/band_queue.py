@@ -78,6 +78,18 @@ class BandQueue(Generic[T]):
             found += live
         return found
 
+    def precede(self, priority: Priority, band: int, safe_to: int) -> bool:
+        """Whether anybody waits who goes before a newcomer of this class and band."""
+        if not self.count:
+            return False
+        for name in CLASSES:
+            for number, line in self._lines[name].items():
+                if line.queue and (name != priority or band > safe_to or number <= band):
+                    return True
+            if name == priority:
+                return False
+        return False
+
     def take(self, line: BandLine[T]) -> Waiting[T]:
         """Take the next one of a line in which somebody waits."""
         head = line.queue.pop()

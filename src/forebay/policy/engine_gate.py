@@ -32,8 +32,6 @@ PROGRESS_S = 0.25
 """Between two looks at how quickly one answer is written."""
 LOOK_S = 0.1
 """Between two looks at which bands fit together."""
-AGAIN_S = 0.01
-"""So long a line whose first one found no room is passed over."""
 PRIOR = (3e-5, 1e-4)
 """Seconds of a prompt token and of a written one in company, until they are known: for bands."""
 BESIDE = 64.0
@@ -86,7 +84,8 @@ class EngineGate(PoolGate):
         place.band = ticket.band
         ticket.place = place
         ticket.state = "waiting"
-        if not self.lines and (replica := self._room(ticket, now)) is not None:
+        first = not self.lines.precede(ticket.priority, ticket.band, self.bands.safe_to)
+        if first and (replica := self._room(ticket, now)) is not None:
             place.queued_at = now
             self._send(ticket, replica, now)
             return
@@ -155,6 +154,11 @@ class EngineGate(PoolGate):
             work.full(work.now)
         elif waiting == 0:
             work.free(work.now)
+
+    def has_room(self, ticket: Ticket, now: float) -> bool:
+        """See ``PoolGate``; larger ones that wait do not matter to a safe one."""
+        precede = self.lines.precede(ticket.priority, ticket.band, self.bands.safe_to)
+        return not precede and bool(self._fit(ticket, now))
 
     def places(self, replica: int) -> int:
         """See ``PoolGate``."""
@@ -331,7 +335,7 @@ class EngineGate(PoolGate):
                 self._take(line, head, replica, now)
                 return True
             if not self._protected(line.band):
-                line.again_at = now + AGAIN_S
+                line.again_at = now + self._patience.again_s(line.band)
             reason = self._stands(head, now)
             if reason is None and now + self._takes_s(head.item, now) > head.deadline_at:
                 reason = "deadline"

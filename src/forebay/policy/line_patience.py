@@ -19,14 +19,17 @@ STANDING, BURST = 0.3, 0.6
 """Shares of the slack that one may wait, in a line that stands and in a burst."""
 MAX_STANDING, MAX_BURST = 8.0, 16.0
 """The same as multiples of the time alone: who allows a minute for a second's work waits less."""
+AGAIN_SHARE, MAX_AGAIN_S = 0.01, 0.02
+"""Of the time alone, and at most, between two tries of a line."""
 RENEWED_S = 5.0
 """An empty line's bounds are taken anew after so long."""
 
 
 class _Line:
-    __slots__ = ("drain", "made_at", "shedder")
+    __slots__ = ("alone_s", "drain", "made_at", "shedder")
 
     def __init__(self) -> None:
+        self.alone_s = 0.0
         self.drain = DrainRate()
         self.shedder: DelayShedder | None = None
         self.made_at = -math.inf
@@ -78,6 +81,10 @@ class LinePatience:
         """Whether the head of the line, which would be sent now, is shed instead."""
         return self._shedder(band, now).sheds(now - head.queued_at, now, self._queue.waiting(band))
 
+    def again_s(self, band: int) -> float:
+        """So long a line whose first one found no room need not be tried again."""
+        return min(MAX_AGAIN_S, AGAIN_SHARE * self._line(band).alone_s)
+
     def _line(self, band: int) -> _Line:
         found = self._lines.get(band)
         if found is None:
@@ -88,14 +95,14 @@ class LinePatience:
         line = self._line(band)
         old = now - line.made_at > RENEWED_S and not self._queue.waiting(band)
         if line.shedder is None or old:
-            line.made_at, line.shedder = now, DelayShedder(self._bounds(band))
+            line.made_at, line.shedder = now, DelayShedder(self._bounds(line, band))
         return line.shedder
 
-    def _bounds(self, band: int) -> ShedSettings:
+    def _bounds(self, line: _Line, band: int) -> ShedSettings:
         found, shed = self._bands.get(band), self._settings
         if found is None or not self._model.known:
             return shed
-        alone_s = self._model.alone_s(*found.urgent)
+        line.alone_s = alone_s = self._model.alone_s(*found.urgent)
         slack_s = max(0.0, found.usual[2] - alone_s)
         return ShedSettings(
             target_s=max(shed.target_s, min(STANDING * slack_s, MAX_STANDING * alone_s)),
