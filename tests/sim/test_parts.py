@@ -42,6 +42,7 @@ from forebay.pipeline.answer import AnswerParts, AnswerPipeline
 from forebay.pipeline.messages import AnswerEnd, AnswerRequest
 from forebay.pipeline.splitting import Splitting, SplittingAnswers
 from forebay.policy.admission import Admission, Desk
+from forebay.policy.engine_gate import EngineGate
 from forebay.policy.gate import PoolGate
 from forebay.policy.open_gate import OpenGate
 from forebay.testing.generation import context, passage
@@ -169,7 +170,7 @@ class Server:
         }
         settings = msgspec.convert(values, Settings)
         self.clock = virtual_clock()
-        kind = PoolGate if admission else OpenGate
+        kind = EngineGate if admission else OpenGate
         pools = pools_of(settings)
         self.gates = {rule.name: kind(gate, replicas) for rule, replicas, gate in pools}
         rules = tuple(rule for rule, _, _ in pools)

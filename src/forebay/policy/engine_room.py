@@ -54,13 +54,13 @@ class Bounds(NamedTuple):
 
 
 class _Tight(NamedTuple):
-    """One at work: ``spare_s`` of its time is not planned for."""
+    """One at work, by when it must go on at the present speed; ``rest`` tokens are to be written."""
 
     at: float
     deadline_at: float
     rest: float
     band: int
-    spare_s: float
+    allowed_s: float
 
 
 class EngineRoom:
@@ -134,19 +134,17 @@ class EngineRoom:
             if own_s > allowed * (wanted.deadline_at - now):
                 return False
         self._look(now)
-        return not any(
-            self._delays(one, prompt_s, step_s, speed, now)
-            for one in self._tight
-            if not wanted.safe or one.band <= wanted.band - ONE_SIZE
-        )
-
-    def _delays(
-        self, one: _Tight, prompt_s: float, step_s: float, speed: float, now: float
-    ) -> bool:
-        """Whether such a prompt makes one late that is not late anyway."""
-        left_s = one.deadline_at - now - one.spare_s
-        needs_s = (prompt_s + one.rest * step_s) * self._stretch(one.band)
-        return needs_s > left_s * speed and one.rest * step_s < left_s
+        for one in self._tight:
+            smaller_one = one.band <= wanted.band - ONE_SIZE
+            if wanted.safe and not smaller_one:
+                continue
+            share = self._lateness.margin if smaller_one else self._lateness.ease
+            left_s = one.deadline_at - now - (1 - share) * one.allowed_s
+            needs_s = (prompt_s + one.rest * step_s) * self._stretch(one.band)
+            # Who is late anyway is no reason to keep others out.
+            if needs_s > left_s * speed and one.rest * step_s < left_s:
+                return False
+        return True
 
     def _stretch(self, band: int) -> float:
         return self._lateness.stretch(band, len(self._work.flights))
@@ -189,7 +187,6 @@ class EngineRoom:
         if now - self._looked_at < REFRESH_S:
             return
         step_s = max(MIN_STEP_S, self._work.step_s)
-        lateness, safe_to = self._lateness, self._bands.safe_to
         rows, ahead = [], [0.0] * len(AHEAD)
         for ticket, flight in self._work.flights.items():
             rest = float(flight.output)
@@ -200,10 +197,9 @@ class EngineRoom:
                 if tokens > rest:
                     break
                 ahead[place] += there + tokens
-            share = lateness.margin if flight.band <= safe_to else lateness.ease
-            spare_s = (1 - share) * (ticket.deadline_at - ticket.sent_at)
-            tight_at = ticket.deadline_at - spare_s - rest * step_s
-            rows.append(_Tight(tight_at, ticket.deadline_at, rest, flight.band, spare_s))
+            allowed_s = ticket.deadline_at - ticket.sent_at
+            tight_at = ticket.deadline_at - rest * step_s
+            rows.append(_Tight(tight_at, ticket.deadline_at, rest, flight.band, allowed_s))
         rows.sort()
         self._rests = sorted(one.rest for one in rows)
         self._tight, self._ahead, self._looked_at = rows[:TIGHT], ahead, now

@@ -41,8 +41,6 @@ SURELY = 0.5
 """Share of the usual unloaded time that a first token takes anyway: a cached prefix spares some."""
 TRY_S = 1.0
 """So long a pool has been sent nothing when a forecast that refuses is tried."""
-UNKNOWN_COST = 4000.0
-"""Tokens that may wait while nothing is known of how fast they are worked off."""
 FIRST_TOKENS = 20
 """First tokens between two looks at how long they take."""
 
@@ -309,15 +307,11 @@ class PoolGate:
         takes_s = self._takes_s(ticket, now)
         if wait_s + takes_s > left_s and not self._may_try(takes_s, left_s, now):
             return "deadline"
-        # Until its rate is known, a pool is trusted with one more round of what it holds.
-        unknown = self.drain.rate() is None and self.queue.cost > max(
-            UNKNOWN_COST, sum(load.cost for load in self.loads)
-        )
         # While the limit is looked for, a line says nothing about what the engines can do.
         most_s = self._shedder.most_wait_s(
             now, excused=self.limit.searching, sure=self.limit.calm_known, waiting=len(self.queue)
         )
-        return "queue_delay" if unknown or wait_s > most_s else None
+        return "queue_delay" if wait_s > most_s else None
 
     def _may_try(self, takes_s: float, left_s: float, now: float) -> bool:
         """Whether a forecast that refuses is put to the test: the pool stands empty for it.
