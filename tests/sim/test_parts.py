@@ -43,7 +43,6 @@ from forebay.pipeline.messages import AnswerEnd, AnswerRequest
 from forebay.pipeline.splitting import Splitting, SplittingAnswers
 from forebay.policy.admission import Admission, Desk
 from forebay.policy.engine_gate import EngineGate
-from forebay.policy.gate import PoolGate
 from forebay.policy.open_gate import OpenGate
 from forebay.testing.generation import context, passage
 from tests.unit.policy.virtual_loop import run_virtually, virtual_clock

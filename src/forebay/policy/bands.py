@@ -13,7 +13,7 @@ import math
 from forebay.policy.engine_model import EngineModel
 
 RATIO = 1.5
-ONE_SIZE = 2
+ONE_SIZE = 3
 """Bands that lie nearer are of one size."""
 LEAST_WORK_S = 1e-4
 MEMORY_S = 10.0

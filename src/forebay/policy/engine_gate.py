@@ -295,8 +295,11 @@ class EngineGate(PoolGate):
 
     def _fit(self, ticket: Ticket, now: float) -> list[int]:
         wanted = self._wanted(ticket, safe=self._protected(ticket.band))
-        tokens = self.batch.tokens.bound * (1 - self.hold) / self.limit.processes
-        tokens *= 1.0 if wanted.safe else LARGER_MEMORY
+        # What is withheld while memory is short (F2.13) is withheld from larger ones.
+        tokens = LARGER_MEMORY * self.batch.tokens.bound
+        if wanted.safe:
+            tokens = self._settings.max_tokens or math.inf
+        tokens *= (1 - self.hold) / self.limit.processes
         trusted = self._trusted() * (1 - self.hold)
         fit = []
         for at, load in enumerate(self.loads):

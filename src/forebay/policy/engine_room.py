@@ -54,7 +54,7 @@ class Bounds(NamedTuple):
 
 
 class _Tight(NamedTuple):
-    """One at work, by when it must go on at the present speed; ``rest`` tokens are to be written."""
+    """One at work, by when it must go on at the present speed; ``rest``: tokens to be written."""
 
     at: float
     deadline_at: float
