@@ -108,6 +108,8 @@ class SimulatedGenerator:
                 self.engine.look(self._clock.now())
                 if fresh := self.engine.produced(sequence) - written:
                     written += fresh
+                    if ctx.placement is not None:
+                        ctx.placement.token()
                     yield TextDelta("pump " * fresh)
                 try:
                     async with asyncio.timeout(WRITE_S):

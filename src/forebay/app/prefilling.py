@@ -171,4 +171,5 @@ async def open_prewarming(
 
 
 def _gate(gate: PoolGate) -> Gate:
-    return Gate(len(gate.queue), sum(gate.places(at) for at in range(len(gate.loads))), int(gate.free()))
+    places = sum(gate.places(at) for at in range(len(gate.loads)))
+    return Gate(len(gate.queue), places, int(gate.free()))

@@ -29,7 +29,8 @@ MOST_TIME_S = 1e6
 
 def band_of(work_s: float) -> int:
     """The band of a request that takes so much of an engine."""
-    return max(0, math.floor(math.log(max(work_s, LEAST_WORK_S) / LEAST_WORK_S) / _LOG_RATIO))
+    work_s = min(MOST_TIME_S, max(LEAST_WORK_S, work_s))
+    return math.floor(math.log(work_s / LEAST_WORK_S) / _LOG_RATIO)
 
 
 _LOG_RATIO = math.log(RATIO)
@@ -172,13 +173,14 @@ class Bands:
             if fits:
                 token_s = model.fixed_s / (1 - work)
                 places = held = 0.0
+                at_work = []
                 for other in self.usual[: at + 1]:
                     takes_s = model.prompt_s(other.input) / (1 - prefill) + other.output * token_s
                     urgent_s = model.prompt_s(other.urgent_input) / (1 - prefill)
                     urgent_s += other.urgent_output * token_s
-                    other.at_work = other.rate / replicas * takes_s
-                    places += other.at_work
-                    held += other.at_work * (other.input + other.output / 2)
+                    at_work.append(other.rate / replicas * takes_s)
+                    places += at_work[-1]
+                    held += at_work[-1] * (other.input + other.output / 2)
                     fits = fits and urgent_s <= DEADLINE_SHARE * other.allowed_s
                 fits = fits and places <= most and held <= tokens
             if not fits:
@@ -186,6 +188,8 @@ class Bands:
                 self.safe_to = min(self.safe_to, one.band - ONE_SIZE)
                 break
             self.safe_to = one.band
+            for other, count in zip(self.usual, at_work, strict=False):
+                other.at_work = count
         for one in self.usual:
             one.safe = one.band <= self.safe_to
         self._smaller.clear()

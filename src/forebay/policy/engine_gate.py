@@ -38,6 +38,8 @@ BESIDE = 64.0
 """Sequences that share a step, for the size of a request, where the memory is not known."""
 KV_LAST, LARGER_MEMORY = 0.97, 0.9
 """KV memory that protected ones may fill, and the part of the bound that others may."""
+NEW_PROMPT = 0.1
+"""Weight of a new prompt beside those before it."""
 STANDS = 2
 """Requests that wait inside an engine at two looks, over which it is taken to be full."""
 
@@ -57,6 +59,7 @@ class EngineGate(PoolGate):
             EngineRoom(self.model, self.bands, self.lateness, work) for work in self.work
         )
         self._patience = LinePatience(settings.shed, self.model, self.bands, self.lines)
+        self._prompts = _Prompts()
         self._looked_at = -math.inf
         self._peak = 0  # most at work on one replica that were seen to write
 
@@ -66,9 +69,14 @@ class EngineGate(PoolGate):
         """See ``PoolGate``."""
         self.retries.request()
         output = _output(ticket)
-        ticket.band = band_of(self._size_s(*(ticket.whole_tokens or (ticket.input_tokens, output))))
+        ticket.planned_tokens = ticket.input_tokens
+        ticket.likely_tokens = self._prompts.likely(ticket.input_tokens)
+        own = (ticket.likely_tokens, output)
+        ticket.band = band_of(self._size_s(*(ticket.whole_tokens or own)))
+        # Who allows less than it takes in an empty engine says nothing of what others need.
         left_s = ticket.deadline_at - now
-        self.bands.arrived(ticket.band, ticket.input_tokens, output, left_s, now)
+        if left_s > max(self._settings.least_s, self.model.alone_s(*own)):
+            self.bands.arrived(ticket.band, *own, left_s, now)
         self._look(now)
         reason = self._door(ticket, now)
         if reason is not None:
@@ -78,7 +86,7 @@ class EngineGate(PoolGate):
             ticket,
             tenant=ticket.tenant,
             priority=ticket.priority,
-            cost=self._size_s(ticket.input_tokens, output),
+            cost=self._size_s(*own),
             deadline_at=ticket.deadline_at,
         )
         place.band = ticket.band
@@ -97,6 +105,8 @@ class EngineGate(PoolGate):
     def correct(self, ticket: Ticket, cost: float) -> None:
         """See ``PoolGate``."""
         super().correct(ticket, cost)
+        self._prompts.built(ticket.planned_tokens, ticket.input_tokens)
+        ticket.likely_tokens = ticket.input_tokens
         for work in self.work:
             work.corrected(ticket)
 
@@ -160,6 +170,14 @@ class EngineGate(PoolGate):
         precede = self.lines.precede(ticket.priority, ticket.band, self.bands.safe_to)
         return not precede and bool(self._fit(ticket, now))
 
+    def moved(self, ticket: Ticket, replica: int, now: float) -> None:
+        """See ``PoolGate``."""
+        for at, work in enumerate(self.work):
+            if at != replica and ticket in work.flights:
+                planned_s = work.flights[ticket].planned_s
+                work.ended(ticket, now)
+                self.work[replica].sent(ticket, _output(ticket), now, planned_s)
+
     def places(self, replica: int) -> int:
         """See ``PoolGate``."""
         return max(1, int(min(self._trusted(), self._seats(replica))))
@@ -207,7 +225,7 @@ class EngineGate(PoolGate):
         return sum(one.held(larger_than=band) for one in self.work) > FEW_LARGER * tokens
 
     def _wanted(self, ticket: Ticket, *, safe: bool) -> Wanted:
-        return Wanted(ticket.band, ticket.input_tokens, _output(ticket), ticket.deadline_at, safe)
+        return Wanted(ticket.band, ticket.likely_tokens, _output(ticket), ticket.deadline_at, safe)
 
     def _trusted(self) -> float:
         """Places by what was tried: twice as many as were seen to write at once."""
@@ -282,7 +300,7 @@ class EngineGate(PoolGate):
         if not self.model.known:
             return least_s
         if ticket.expected_tokens is None:
-            first_s = self.model.prompt_s(ticket.input_tokens) + self.model.fixed_s
+            first_s = self.model.prompt_s(ticket.likely_tokens) + self.model.fixed_s
             return max(least_s, SURELY * first_s)
         wanted = self._wanted(ticket, safe=self._protected(ticket.band))
         takes_s = math.inf
@@ -365,6 +383,23 @@ class EngineGate(PoolGate):
             self._patience.sent(line.band, head.cost, now)
             self._send(ticket, replica, now)
         self._patience.changed(line.band, now)
+
+
+class _Prompts:
+    """How long prompts turn out that were planned with so many tokens: passages are planned."""
+
+    def __init__(self) -> None:
+        self._shares: dict[int, float] = {}  # by powers of two
+
+    def built(self, planned: int, tokens: int) -> None:
+        """Note one."""
+        size = planned.bit_length()
+        share = self._shares.get(size, 1.0)
+        self._shares[size] = share + NEW_PROMPT * (tokens / max(1, planned) - share)
+
+    def likely(self, planned: int) -> int:
+        """Tokens that such a prompt probably has."""
+        return max(1, round(planned * self._shares.get(planned.bit_length(), 1.0)))
 
 
 def _output(ticket: Ticket) -> int:

@@ -134,15 +134,15 @@ class EngineRoom:
             if own_s > allowed * (wanted.deadline_at - now):
                 return False
         self._look(now)
-        for one in self._tight:
-            smaller_one = one.band <= wanted.band - ONE_SIZE
+        for flight in self._tight:
+            smaller_one = flight.band <= wanted.band - ONE_SIZE
             if wanted.safe and not smaller_one:
                 continue
             share = self._lateness.margin if smaller_one else self._lateness.ease
-            left_s = one.deadline_at - now - (1 - share) * one.allowed_s
-            needs_s = (prompt_s + one.rest * step_s) * self._stretch(one.band)
+            left_s = flight.deadline_at - now - (1 - share) * flight.allowed_s
+            needs_s = (prompt_s + flight.rest * step_s) * self._stretch(flight.band)
             # Who is late anyway is no reason to keep others out.
-            if needs_s > left_s * speed and one.rest * step_s < left_s:
+            if needs_s > left_s * speed and flight.rest * step_s < left_s:
                 return False
         return True
 

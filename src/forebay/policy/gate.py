@@ -262,6 +262,9 @@ class PoolGate:
         places = sum(self.places(at) for at in range(len(self.loads)))
         return max(0, places - sum(one.requests for one in self.loads))
 
+    def moved(self, ticket: Ticket, replica: int, now: float) -> None:
+        """A second attempt went on: the request is on that replica from now on."""
+
     def places(self, replica: int) -> int:
         """Requests that may be at work on a replica at once, for what is known of it."""
         return self.limit.limit

@@ -85,6 +85,7 @@ class Hedger:
         gave_up = second
         if outcome in ("won", "alone"):
             gave_up, ticket.replica = ticket.replica, second
+            self._gate.moved(ticket, second, now)
         self._gate.loads[gave_up].gave_back(ticket.cost)
         failed = outcome in ("failed", "alone")
         self._gate.health[gave_up].ended(ticket, now, ok=False if failed else None)

@@ -166,7 +166,7 @@ class ReplicaWork:
 
     def sent(self, ticket: Ticket, output: int, now: float, planned_s: float = 0.0) -> None:
         """It has a place there."""
-        flight = Flight(ticket.band, ticket.input_tokens, output, now)
+        flight = Flight(ticket.band, ticket.likely_tokens, output, now)
         flight.planned_s = planned_s
         self.flights[ticket] = flight
         self.counts[flight.band] = self.counts.get(flight.band, 0) + 1
@@ -209,7 +209,7 @@ class ReplicaWork:
                 self.full(now)
             elif not late:
                 self.free(now)
-        if not late or self.decoding < 0.9 * self.seats:
+        if took_s > 0 and (not late or self.decoding < 0.9 * self.seats):
             # What waited for a seat says nothing of prompts.
             self.model.began(
                 took_s,

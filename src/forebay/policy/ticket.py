@@ -22,8 +22,10 @@ class Ticket:
         "first_token_at",
         "hung",
         "input_tokens",
+        "likely_tokens",
         "output_tokens",
         "place",
+        "planned_tokens",
         "preparing",
         "priority",
         "reason",
@@ -58,6 +60,8 @@ class Ticket:
         self.band = 0
         self.whole_tokens: tuple[int, int] | None = None  # in and out of what it is a part of
         self.input_tokens = 0
+        self.planned_tokens = 0  # of its prompt, as it arrived
+        self.likely_tokens = 0  # of its prompt, as such prompts turned out when they were built
         self.output_tokens = 0
         self.expected_tokens: int | None = None  # to be written; None: nobody knows
         self.place: Waiting[Ticket] = _OVER  # from its arrival to its end: as it was planned
