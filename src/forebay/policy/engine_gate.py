@@ -160,6 +160,7 @@ class EngineGate(PoolGate):
         self.loads[replica].most = math.inf  # ``seats`` say it better
         work = self.work[replica]
         work.shown = waiting is not None
+        work.memory(kv_use)
         if work.stuck(work.now) and min(before, waiting or 0) > STANDS:
             work.full(work.now)
         elif waiting == 0:
@@ -199,7 +200,7 @@ class EngineGate(PoolGate):
         """Engine time of such a request, in a batch as full as the memory allows."""
         if not self.model.known:
             return PRIOR[0] * input_tokens + PRIOR[1] * output_tokens
-        beside, most = BESIDE, self.batch.tokens.bound
+        beside, most = BESIDE, min(self.batch.tokens.bound, self.work[0].kv_tokens)
         if not math.isinf(most):
             beside = min(SEATS, max(1.0, most / (input_tokens + output_tokens / 2 + 1)))
         return self.model.work_s(input_tokens, output_tokens, beside)
@@ -210,7 +211,8 @@ class EngineGate(PoolGate):
             return
         self._looked_at = now
         fit = sum(one.admits(now) for one in self.health)
-        tokens = self.batch.tokens.bound / self.limit.processes
+        memory = min(one.kv_tokens for one in self.work)
+        tokens = min(self.batch.tokens.bound, memory) / self.limit.processes
         places = min(self.places(at) for at in range(len(self.loads)))
         self.bands.look(self.model, now, fit, Bounds(places, tokens))
 
@@ -331,7 +333,9 @@ class EngineGate(PoolGate):
 
     def _takes(self, at: int, wanted: Wanted, now: float, most: tuple[float, float]) -> bool:
         """Whether one more is welcome there, beside those at work."""
-        load, seats, tokens = self.loads[at], self._seats(at), most[1]
+        load, seats = self.loads[at], self._seats(at)
+        part = KV_LAST if wanted.safe else LARGER_MEMORY
+        tokens = min(most[1], part * self.work[at].kv_tokens / self.limit.processes)
         if load.requests >= max(1.0, min(most[0], seats)):
             return False
         if not self.model.known:

@@ -18,6 +18,10 @@ FEW_TOKENS = 6
 """Written tokens, under which an interval tells too little of a step."""
 CLEAR = 0.1
 """Share of its own prompt under which what was before it does not count."""
+NEAR_PEAK = 0.9
+"""Of the most that wrote at once of late: the rest are prompts that are being read."""
+MIN_KV_USE, NEW_KV = 0.3, 0.3
+"""Share of memory in use from which it tells of the whole, and the weight of a new look."""
 PEAK_S = 5.0
 """The most that wrote at once within this are what a full engine takes."""
 
@@ -77,6 +81,7 @@ class ReplicaWork:
         "counts",
         "decoding",
         "flights",
+        "kv_tokens",
         "model",
         "pending",
         "seats",
@@ -97,6 +102,7 @@ class ReplicaWork:
         self._read = 0.0  # tokens of those read
         self._read_at = 0.0
         self._at = self._sequence_s = self._context_s = 0.0
+        self.kv_tokens = math.inf  # tokens that its memory holds, once it has shown that
         self.shown = False  # it tells how many wait in it
         self.seats = SEATS  # sequences it takes at once, until it shows another number
         self._shrunk_at = self._grown_at = -math.inf
@@ -140,7 +146,7 @@ class ReplicaWork:
         if now - marked_at > 0.5:
             self._mark = (now, self.decoding)
         same = abs(self.decoding - marked) <= max(0.5, 0.02 * marked)
-        return same and 0.5 < now - marked_at < 2.5 and self.decoding >= 0.97 * max(self._peaks)
+        return same and 0.5 < now - marked_at < 2.5 and self.decoding >= NEAR_PEAK * max(self._peaks)
 
     def full(self, now: float) -> None:
         """It lets requests wait: those that write at once are what it takes."""
@@ -149,6 +155,16 @@ class ReplicaWork:
             self.seats = max(1.0, min(self.seats, max(self._peaks)))
             self._growth = FIRST_GROWTH
             self._pause_s = min(MAX_PAUSE_S, 2 * self._pause_s)
+
+    def memory(self, kv_use: float | None) -> None:
+        """So much of its KV memory is in use: what it holds says how much there is."""
+        if kv_use is None or kv_use < MIN_KV_USE:
+            return
+        found = self.context / kv_use
+        if math.isinf(self.kv_tokens):
+            self.kv_tokens = found
+        else:
+            self.kv_tokens += NEW_KV * (found - self.kv_tokens)
 
     def free(self, now: float) -> None:
         """Nothing waits in it though its seats are taken: perhaps it has more."""
