@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from forebay.lab.measure.result import Run, RunResult
 from forebay.lab.sim.admitted import admitted
 from forebay.lab.sim.fleet import PoolConfig
@@ -11,7 +9,7 @@ from forebay.lab.sim.profiles import find_profile
 from forebay.lab.sim.run import VirtualOptions, simulate
 from forebay.lab.workload.presets import preset_workload
 from forebay.policy.admission import AdmissionSettings, PoolAdmission
-from forebay.policy.batch import BatchRule, BatchSettings
+from forebay.policy.batch import BatchSettings
 from forebay.policy.gate import GateSettings
 
 UNBOUNDED = 1e9
@@ -33,25 +31,17 @@ def run(*, follows: bool, seed: int) -> RunResult:
     )
 
 
-def test_less_is_let_into_an_engine_whose_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    factors = []
-    look = BatchRule.look
-
-    def noted(self: BatchRule, worked: float, memory: float, now: float) -> float | None:
-        factors.append(look(self, worked, memory, now))
-        return factors[-1]
-
-    monkeypatch.setattr(BatchRule, "look", noted)
+def test_an_engine_shows_how_much_it_holds_and_is_not_filled_beyond() -> None:
     good = {"light": 0, "heavy": 0}
     for seed in (1, 2):
         for kind, found in run(follows=True, seed=seed).by_kind.items():
             good[kind] += found.good
-    assert 0.75 in factors
-    factors.clear()
-    for seed in (1, 2):
-        for kind, found in run(follows=False, seed=seed).by_kind.items():
-            good[kind] -= found.good
-    assert factors == []
-    # Measured: 5,712 light and 4 heavy answers in time with it, 5,355 and 4 without.
-    assert good["light"] >= 0
-    assert good["heavy"] >= 0
+    # Measured: 10,118 light and 5 heavy answers in time of 10,320 and 560; with two lanes and the
+    # rule of F2.13 it was 5,712 and 4.
+    assert good["light"] >= 9_900
+    assert good["heavy"] >= 4
+
+
+def test_following_throughput_takes_nothing_where_memory_is_known() -> None:
+    light = [run(follows=follows, seed=1).by_kind["light"].good for follows in (True, False)]
+    assert light[0] >= 0.98 * light[1]

@@ -67,11 +67,10 @@ def test_goodput_stays_near_its_peak_from_once_to_ten_times_the_capacity() -> No
     for rate in (150.0, 200.0, 300.0, 500.0, 1000.0, 1500.0):
         found = run(preset_workload("light", rate, 30.0), L20, "admission")
         goodput[rate] = found.total.goodput_per_s
-    best = max(goodput.values())  # 162.2
-    over = {rate: good for rate, good in goodput.items() if rate >= 200.0}
-    assert min(over.values()) >= 0.95 * best, goodput  # 0.983
+    # Once the capacity, sent straight on: beyond it shorter ones go first, and more of them end.
     through = run(preset_workload("light", 150.0, 30.0), L20, "least-outstanding").total
-    assert goodput[150.0] >= 0.95 * through.goodput_per_s  # 0.984
+    over = {rate: good for rate, good in goodput.items() if rate >= 150.0}
+    assert min(over.values()) >= 0.95 * through.goodput_per_s, goodput
 
 
 def test_full_goodput_is_back_within_two_seconds_of_a_pulse() -> None:

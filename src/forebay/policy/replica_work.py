@@ -146,7 +146,8 @@ class ReplicaWork:
         if now - marked_at > 0.5:
             self._mark = (now, self.decoding)
         same = abs(self.decoding - marked) <= max(0.5, 0.02 * marked)
-        return same and 0.5 < now - marked_at < 2.5 and self.decoding >= NEAR_PEAK * max(self._peaks)
+        near = self.decoding >= NEAR_PEAK * max(self._peaks)
+        return same and near and 0.5 < now - marked_at < 2.5
 
     def full(self, now: float) -> None:
         """It lets requests wait: those that write at once are what it takes."""
