@@ -221,11 +221,10 @@ class ReplicaWork:
         self._pass(now)
         took_s = now - flight.at
         late = self.model.known and took_s > LATE_FACTOR * flight.due_s + LATE_S
-        if not self.shown:
-            if late and self.decoding and self.stuck(now):
-                self.full(now)
-            elif not late:
-                self.free(now)
+        if late and self.decoding and self.stuck(now):
+            self.full(now)
+        elif not late and not self.shown:
+            self.free(now)
         if took_s > 0 and (not late or self.decoding < 0.9 * self.seats):
             # What waited for a seat says nothing of prompts.
             self.model.began(
