@@ -69,7 +69,8 @@ class GateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cold_tokens: Annotated[
         float,
         Meta(
-            description="Tokens up to which a replica gets four times the initial limit at first.",
+            description="Tokens let into a replica, in up to four times the initial limit, while "
+            "its speed is not known.",
             ge=0.0,
         ),
     ] = 16000.0

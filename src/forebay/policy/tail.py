@@ -26,10 +26,18 @@ class TailSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     warn_ratio: Annotated[float, Meta(description="P99/P50 that warns.", gt=1.0)] = 2.0
     severe_ratio: Annotated[float, Meta(description="P99/P50 that is severe.", gt=1.0)] = 5.0
     warn_long_share: Annotated[
-        float, Meta(description="Share of long requests that warns.", gt=0.0, le=1.0)
+        float,
+        Meta(
+            description="Share of requests too large for the safe bands that warns.", gt=0.0, le=1.0
+        ),
     ] = 0.2
     severe_long_share: Annotated[
-        float, Meta(description="Share of long requests that is severe.", gt=0.0, le=1.0)
+        float,
+        Meta(
+            description="Share of requests too large for the safe bands that is severe.",
+            gt=0.0,
+            le=1.0,
+        ),
     ] = 0.5
     calm_s: Annotated[
         float, Meta(description="Seconds a better state must hold to count.", ge=0.0)
