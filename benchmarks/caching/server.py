@@ -85,7 +85,6 @@ max_output_tokens = {OUTPUT_TOKENS[name]}
 """
     for name in urls:
         # Engines are not what is measured: they take all that comes.
-        text += f"[admission.pools.{name}]\nlong_requests = 1024\n"
         text += f"[admission.pools.{name}.gate.limit]\ninitial = 2048\nleast = 2048\nmost = 2048\n"
     if answers:
         text += '[[cache.answers.rules]]\nname = "all"\nlife_s = 3600\n'

@@ -61,7 +61,7 @@ EXAM = (
     EnginePool(
         name="long",
         replicas=2,
-        admission=PoolAdmission(gate=GateSettings(shed=PATIENT), long_requests=24),
+        admission=PoolAdmission(gate=GateSettings(shed=PATIENT)),
     ),
 )
 ONE = (EnginePool(name="engine", profile="a100/8b/fp16/tp1"),)

@@ -135,7 +135,6 @@ max_output_tokens = {pool.max_output_tokens}
         entered, shed = pool.entered(), pool.entered().gate.shed
         text += f"""
 [admission.pools.{pool.name}]
-long_requests = {entered.long_requests}
 [admission.pools.{pool.name}.gate]
 max_tokens = {int(entered.gate.max_tokens)}
 [admission.pools.{pool.name}.gate.shed]

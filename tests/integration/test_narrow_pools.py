@@ -31,7 +31,6 @@ model = "sim"
 max_input_tokens = 6000
 max_output_tokens = 64
 [admission.pools.short]
-long_requests = 0
 [admission.pools.long]
 {kept}
 """

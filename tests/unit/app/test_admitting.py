@@ -206,7 +206,7 @@ async def test_processes_that_share_quotas_share_what_they_let_into_an_engine(
     gate = {"limit": {"initial": 9, "most": 9}, "max_tokens": 9000}
     config = {
         "generation": {"backend": "openai", "pools": [{"name": "a", **POOL}]},
-        "admission": {"pools": {"a": {"long_requests": 0, "look_s": 0, "gate": gate}}},
+        "admission": {"pools": {"a": {"look_s": 0, "gate": gate}}},
     }
     clock, ledger = SystemClock(), LeasedLedger(1.0)
     ledger.count(3, clock.now())
@@ -255,7 +255,7 @@ async def test_engines_are_looked_at_and_what_they_show_is_followed(
     }
     settings = msgspec.convert(config, Settings)
     async with open_admission(settings, SystemClock(), tmp_path) as (admission, _):
-        for gate in admission.desk.gates.values():  # both lanes
+        for gate in admission.desk.gates.values():
             await _until(lambda gate=gate: gate.health[0].state == "ejected")  # type: ignore[misc]
             assert [load.full for load in gate.loads] == [False, True, False]
             assert [health.state for health in gate.health] == ["ejected", "fit", "fit"]

@@ -31,6 +31,7 @@ from forebay.policy.admission import (
     Permit,
     PoolRule,
 )
+from forebay.policy.engine_gate import EngineGate
 from forebay.policy.gate import GateSettings, PoolGate
 from forebay.policy.limit import LimitSettings
 from forebay.policy.queue import QueueSettings
@@ -380,20 +381,20 @@ def _nothing_is_held(made: Admission) -> None:
     assert not made.desk._in_work
 
 
-async def test_long_requests_have_a_lane_of_their_own_into_the_same_engines() -> None:
-    short = PoolRule("engines", 16_000, 2000, max_total_tokens=4000)
-    long = PoolRule("engines-long", 16_000, 2000, engines="engines")
-    gates = {"engines": pool(4), "engines-long": pool(1)}
-    desk = Desk(AdmissionSettings(), (long, short), gates, SystemClock(), WallClock())
+async def test_parts_of_a_text_have_the_size_of_the_whole() -> None:
+    gates = {"engines": EngineGate(GateSettings(), ["one"])}
+    rules = (PoolRule("engines", 16_000, 2000),)
+    desk = Desk(AdmissionSettings(), rules, gates, SystemClock(), WallClock())
     made = Admission(desk)
-    async with made.admit(ask(8000, 2000)) as first:
-        assert (first.pool, first.entry.pool) == ("engines", "engines-long")
-        waiter = asyncio.get_running_loop().create_task(_enter(made, ask(8000, 2000)))
-        await asyncio.sleep(0)
-        async with made.admit(ask(500, 500)) as permit:
-            assert (permit.pool, permit.entry.pool) == ("engines", "engines")
-        assert not waiter.done()
-    assert (await waiter).entry.pool == "engines-long"
+    part = ask(1000, 200)
+    async with made.admit(ask(4000, 800)) as whole_text:
+        expected = whole_text.entry.ticket.band
+    async with made.admit(part) as alone:
+        assert alone.entry.ticket.band < expected
+    async with made.hold([part] * 4) as whole:
+        ask_of_part = msgspec.structs.replace(part, whole=whole)
+        async with made.admit(ask_of_part) as permit:
+            assert permit.entry.ticket.band == expected
 
 
 @pytest.mark.parametrize(

@@ -390,7 +390,6 @@ def test_a_severe_tail_holds_back_and_lets_go_again() -> None:
     assert change.level == "severe"
     assert (low.state, low.reason) == ("refused", "low_priority")
     assert gate.hold > 0
-    assert made.ask(tokens=5000, within_s=100).reason == "long_held"
     assert made.ask(priority="low").reason == "low_priority"
     for _ in range(5000):
         gate.tail.observe(0.1, long=False)
@@ -398,7 +397,7 @@ def test_a_severe_tail_holds_back_and_lets_go_again() -> None:
     change = gate.judge(now + 20)
     assert change is not None
     assert change.level == "normal"
-    assert (gate.hold, gate.hold_long, gate.min_priority) == (0.0, False, "low")
+    assert (gate.hold, gate.min_priority) == (0.0, "low")
 
 
 def test_a_severe_tail_refuses_nobody_while_there_is_room() -> None:
