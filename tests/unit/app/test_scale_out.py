@@ -253,8 +253,7 @@ def test_every_action_and_its_end_are_lines_that_people_can_read(
     first, second = (record.getMessage() for record in caplog.records)
     assert first.startswith("the tail of pool short is severe: P99 is ")
     assert first.endswith(
-        "; 25% of its room is withheld; low priority is sent away while others wait; "
-        "long requests are refused while others wait"
+        "; 25% of its room is withheld; low priority is sent away while others wait"
     )
     assert second.startswith("the tail of pool short is normal again: P99 is ")
     assert second.endswith("; whatever was held back is let in again")

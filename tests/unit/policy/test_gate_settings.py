@@ -159,7 +159,7 @@ ENGINES_ONLY = {
     "limit.least", "shed.max_wait_s", "tail.warn_long_share", "tail.severe_long_share",
     "tail.least", "batch.grow_slope",
 }  # fmt: skip
-"""They show in other conditions than this day's, or before engines, which alone tell sizes apart."""
+"""They show in other conditions than this day's, or before engines, where sizes are told apart."""
 
 
 @pytest.mark.parametrize("key", sorted(set(OTHERS) - ENGINES_ONLY))
