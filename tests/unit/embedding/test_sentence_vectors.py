@@ -39,7 +39,9 @@ def test_cosines_are_found_again_by_text() -> None:
 def test_blobs_of_several_chunks_are_read_as_one() -> None:
     query = unit(1, seed=2)
     one, two = pack(["a", "b"], unit(2)), pack(["c"], unit(1, seed=3))
-    assert cosines(one + two, query) == cosines(one, query) | cosines(two, query)
+    apart = cosines(one, query) | cosines(two, query)
+    # Products of other shapes differ in the last digits, by the machine's BLAS.
+    assert cosines(one + two, query) == pytest.approx(apart, abs=1e-6)
 
 
 def test_what_is_of_another_size_holds_nothing() -> None:
